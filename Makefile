@@ -59,7 +59,7 @@ slow: $(VENV)/.dev
 	@PYTHONPATH=tests $(TEST) -p slow_files --list-slow $(addprefix --ignore ,$(TYPES) $(STRESS) $(MODEL)) tests
 
 test: $(VENV)/.dev
-	@echo "test: all tests but those of make types, make stress and make test-model, and the examples in pages and docstrings; about five minutes on two cores"
+	@echo "test: all tests except the ones of make types, make stress and make test-model, and the examples in pages and docstrings; about five minutes on two cores"
 	@$(TEST) $(addprefix --ignore ,$(TYPES) $(STRESS) $(MODEL))
 
 stress: $(VENV)/.dev
@@ -251,7 +251,7 @@ bench-mcp: $(VENV)/.dev $(ENVS)/fastmcp/.installed
 eval-local: $(VENV)/.dev
 	@$(BIN)/python evals/local.py --write
 
-# The search of catalogs beside those of other libraries, on the data of the wheel bfcl-eval, which needs nothing of what
+# The search of catalogs beside other libraries, on the data of the wheel bfcl-eval, which needs nothing of what
 # it asks to be installed with. It takes some minutes, and writes the tables and the chart of docs/catalog.md.
 EVAL := .venv-eval
 

@@ -29,7 +29,7 @@ def measure_all(rounds: int) -> dict[str, Any]:
 
 
 def find_fastmcp() -> str:
-    """Return the version of FastMCP, which has an environment of its own."""
+    """Return the version of FastMCP, which has its own environment."""
     asked = "from importlib.metadata import version; print(version('fastmcp'))"
     ran = subprocess.run([LIBRARIES["fastmcp"], "-c", asked], capture_output=True, text=True, check=True)  # noqa: S603 - our own code
     return ran.stdout.strip()

@@ -34,7 +34,7 @@ def participants(only: list[str]) -> list[Participant]:
 def measure(everyone: list[Participant], what: str, pairs: int) -> None:
     """Go round by round through the participants that have the figure and no problem with it.
 
-    The reference is half of every pair; by itself it is measured only where nobody else has the figure.
+    The reference is half of every pair; by itself it is measured only if no other library has the figure.
     """
     reference = everyone[0]
     if not reference.ready(what):

@@ -65,7 +65,7 @@ The profiler shows these causes:
 - **OpenTelemetry**: most of the added time is the span of its SDK, with any exporter.
 - **A run history** writes three events for a turn with a call, in a thread of its own: JSON, the row of the event, and
   the counts of the run.
-- **Many concurrent calls**: each call is a task with its own context. Of the time beyond that of bare tasks, a third
+- **Many concurrent calls**: each call is a task with its own context. Of the time beyond bare tasks, a third
   goes to the garbage collector, which visits eight more objects for each waiting call.
 - **The memory of many tools** holds their specifications and definitions. Both are built with the toolbox, so that
   mistakes are found before the first call.

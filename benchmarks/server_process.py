@@ -1,4 +1,4 @@
-"""Run a server as a process of its own, on a port that is free; also for the conformance suite."""
+"""Run a server as a separate process, on a free port; also for the conformance suite."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ BATCH = 0.004
 MOST = 1 << 20
 """How many make a batch at the most."""
 PATIENCE = 200
-"""Seconds after which calls that wait for each other in vain are given up."""
+"""Seconds after which calls that wait for each other are abandoned."""
 
 Clock = Callable[[], float]
 """Gives seconds; what matters is the difference."""

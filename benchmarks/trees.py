@@ -102,7 +102,7 @@ def main() -> None:
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.serve:
-        # What a benchmark prints must not stand between the answers.
+        # A benchmark's output must not mix with the answers.
         answers, sys.stdout = sys.stdout, sys.stderr
         serve(sys.stdin, answers)
         return

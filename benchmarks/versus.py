@@ -57,7 +57,7 @@ class Aim:
     figure: str
     """The key of the figure."""
     times: float
-    """The smallest accepted ratio of their time to that of toolsemble."""
+    """The smallest accepted ratio of their time to toolsemble's."""
     whom: str
     """The group of libraries, in words."""
     concerns: Callable[[Library], bool]
@@ -73,7 +73,7 @@ class Verdict:
     nearest: str
     """The fastest library of the group."""
     reached: float
-    """The ratio of its time to that of toolsemble."""
+    """The ratio of its time to toolsemble's."""
 
     @property
     def is_met(self) -> bool:

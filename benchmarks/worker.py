@@ -76,7 +76,7 @@ class Worker:
         """Tell whether such a call is kept from the body."""
         try:
             return "results for" not in self._reply(arguments)
-        except Exception:  # every library refuses with errors of its own
+        except Exception:  # every library refuses with its own errors
             return True
 
 

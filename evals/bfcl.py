@@ -1,7 +1,7 @@
 """Read the functions and questions of the Berkeley Function Calling Leaderboard, as the wheel `bfcl-eval` has them.
 
 The questions are in two halves, by the name of the function that they need: weights are chosen on the questions of the
-one half, and reported for those of the other, whose functions no weight was chosen for.
+one half, and reported for the other, for whose functions no weight was chosen.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _choose_half(name: str) -> Literal["tuned", "unseen"]:
 
 
 def _convert(schema: Any) -> Any:
-    """Return a schema in the words of JSON Schema; that of BFCL names the types of Python."""
+    """Return a schema in the words of JSON Schema; BFCL's uses the names of Python types."""
     if isinstance(schema, list):
         return [_convert(each) for each in schema]
     if not isinstance(schema, dict):

@@ -88,7 +88,7 @@ def write_curve(found: dict[Search, Measured]) -> list[str]:
 def main() -> None:
     """Measure what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, help="the folder of the data; by default that of the wheel bfcl-eval")
+    parser.add_argument("--data", type=Path, help="the folder of the data; by default the one in the wheel bfcl-eval")
     parser.add_argument("--half", choices=["tuned", "unseen"], default="unseen")
     parser.add_argument("--own", action="store_true", help="only toolsemble's search and the overlap of words")
     parser.add_argument("--others", action="store_true", help="the files whose questions need several calls")

@@ -53,7 +53,7 @@ def _time(work: Callable[[], object]) -> float:
 def main() -> None:
     """Measure all sizes."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, help="the folder of the data; by default that of the wheel bfcl-eval")
+    parser.add_argument("--data", type=Path, help="the folder of the data; by default the one in the wheel bfcl-eval")
     parser.add_argument("--write", action="store_true", help="write the table into the page")
     given = parser.parse_args()
     data = given.data or bfcl.find_data()

@@ -1,6 +1,6 @@
 """Measure how well the embedded model does tasks among many tools, with a catalog and without, and write the table.
 
-The tasks are those of `unseen.json` that need one call. Beside the built-in tools there are functions of BFCL, some of
+The tasks are from `unseen.json`, and need one call. Beside the built-in tools there are functions of BFCL, some of
 which look as if they helped; a call of one is answered "done". With a catalog the built-in tools are hidden, too.
 
 Each outcome is kept in a file as soon as it is known, and a task whose outcome is in the file is not done again. Delete
@@ -68,7 +68,7 @@ def offer_tools(distractors: list[AgentTool], *, catalog: bool) -> Callable[[Pat
     def offer(folder: Path) -> Any:
         if not catalog:
             return [*distractors, *tools(folder)]
-        # In one group, as those of a server are: the prompt is then the same for any number of them.
+        # In one group, like a server's tools: the prompt is then the same for any number of them.
         others = Source(lambda _: distractors, group="functions")
         return Catalog([others, *tools(folder)], budget=BUDGET, limit=LIMIT)
 
@@ -101,7 +101,7 @@ def write_table(kept: Kept) -> list[str]:
 async def main() -> None:
     """Measure what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, help="the folder of the data; by default that of the wheel bfcl-eval")
+    parser.add_argument("--data", type=Path, help="the folder of the data; by default the one in the wheel bfcl-eval")
     parser.add_argument("--tasks", type=int, default=10, help="how many tasks")
     parser.add_argument("--distractors", type=int, action="append", help="how many distracting tools; 5, 50 and 500")
     parser.add_argument("--threads", type=int, help="on a busy machine one is fastest; all cores by default")

@@ -62,7 +62,7 @@ def improve(trial: Trial, weights: Weights, rounds: int) -> Weights:
 def main() -> None:
     """Choose the weights."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, help="the folder of the data; by default that of the wheel bfcl-eval")
+    parser.add_argument("--data", type=Path, help="the folder of the data; by default the one in the wheel bfcl-eval")
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     print(improve(Trial(given.data or bfcl.find_data()), Weights(), given.rounds))

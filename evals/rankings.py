@@ -1,4 +1,4 @@
-"""The searches that are compared: that of `Catalog`, those of other libraries, and the overlap of words.
+"""The compared searches: `Catalog`'s, other libraries', and the overlap of words.
 
 Only toolsemble's has a floor. So that all can be compared at the same number of false offers, each is asked for the
 score of its best tool, too; the floor is then put where it lets through as many unserved questions as wanted.

@@ -1,4 +1,4 @@
-"""Fuzz your own tool: calls like those of a model find inputs that you did not think of.
+"""Fuzz your own tool: calls like a model's find inputs that you did not think of.
 
 Both tools look correct. One of them crashes on arguments that its schema allows: ``python examples/fuzz_a_tool.py``
 """

@@ -1,4 +1,4 @@
-"""Approve calls from another process: a call waits in a SQLite file until somebody decides about it.
+"""Approve calls from another process: a call waits in a SQLite file until a person decides about it.
 
 Run ``python examples/human_elsewhere.py ask --model scripted`` in one terminal and, minutes or hours later,
 ``python examples/human_elsewhere.py answer`` in another.

@@ -57,7 +57,7 @@ def run_suite(version: str, folder: Path) -> str:
 
 
 def find_result(lines: list[str]) -> str:
-    """Return the last line before that of make, which says only that it failed."""
+    """Return the last line before make's, which says only that it failed."""
     return next((each for each in reversed(lines) if not each.startswith("make")), "nothing was run")
 
 

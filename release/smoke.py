@@ -139,7 +139,7 @@ def write_program(extra: str) -> str:
 
 
 def try_extra(wheel: Path, extra: str) -> str:
-    """Install an extra in an environment of its own and run its program; return what went wrong, or an empty text."""
+    """Install an extra in a separate environment and run its program; return the problem, or an empty text."""
     with tempfile.TemporaryDirectory() as folder:
         python = Path(folder, "env", "Scripts" if sys.platform == "win32" else "bin", "python")
         requirement = str(wheel) if extra == "base" else f"{wheel}[{extra}]"

@@ -17,7 +17,7 @@ __all__ = ["clock", "impatient", "postgres", "postgres_url", "stopped_clock"]
 
 @pytest.fixture
 def impatient(monkeypatch):
-    """Let calls wait for their sinks as long as they do outside of tests."""
+    """Let calls wait for their sinks as long as outside tests."""
     monkeypatch.setattr("toolsemble._runtime.sinks.PATIENCE", 0.25)
 
 

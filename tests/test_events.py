@@ -254,7 +254,7 @@ def test_event_of_an_opaque_input_has_no_arguments(sink, caplog):
 
     @tool
     def odd(value: Odd) -> str:
-        """Take what nobody can show."""
+        """Take what cannot be shown."""
         return "ran"
 
     assert Toolbox([odd], sinks=[sink]).execute(ToolCall("odd", {"value": "x"}, "c1")).text == "ran"

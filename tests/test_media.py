@@ -66,9 +66,9 @@ def test_rejects_anything_but_web_addresses(url):
         (lambda: ImageContent.from_url(PAGE + "a" * 9000), "ImageContent URL has 9020 characters; the limit is 8192"),
         (
             lambda: FileContent.from_url(f"{PAGE}report"),
-            "FileContent cannot tell the media type of .*; pass mime_type=",
+            "FileContent cannot guess the media type of .*; pass mime_type=",
         ),
-        (lambda: AudioContent.from_url(f"{PAGE}a"), "AudioContent cannot tell the media type"),
+        (lambda: AudioContent.from_url(f"{PAGE}a"), "AudioContent cannot guess the media type"),
         (
             lambda: ImageContent.from_url("data:image/png;base64,a"),
             "ImageContent cannot decode the data URL 'data:image",

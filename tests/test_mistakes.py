@@ -350,7 +350,7 @@ TABLE = [
 @pytest.mark.parametrize(("program", "mistake", "advice"), TABLE, ids=[row[0] for row in TABLE])
 def test_a_mistake_is_explained(program, mistake, advice):
     with pytest.raises((ToolsembleError, TypeError)) as refused:
-        exec(program, dict(NAMES))  # noqa: S102 - the programs stand in the table
+        exec(program, dict(NAMES))  # noqa: S102 - the programs are in the table
     assert mistake in str(refused.value)
     assert advice in str(refused.value)
 

@@ -190,7 +190,7 @@ class Counted(logging.Filter):
 @pytest.mark.parametrize(
     ("own", "around", "propagates", "made"),
     [
-        ((), (), True, 1),  # the last resort of logging hears it
+        ((), (), True, 1),  # logging's last resort receives it
         ((logging.NullHandler,), (), True, 0),
         ((), (logging.NullHandler,), True, 0),
         ((logging.NullHandler,), (logging.StreamHandler,), True, 1),
@@ -199,7 +199,7 @@ class Counted(logging.Filter):
     ],
 )
 def test_log_line_without_a_handler_is_not_created(capsys, own, around, propagates, made):
-    # Made apart from those of the process, to which the listener of the tests belongs.
+    # Created separately from the process's loggers, to which the tests' listener belongs.
     outer, inner = logging.Logger("outer"), logging.Logger("inner")  # noqa: LOG001 - as said above
     counted = Counted()
     inner.setLevel(logging.WARNING)

@@ -146,7 +146,7 @@ def test_lone_surrogate_is_escaped(value, text):
 
 
 class Row:
-    """An object without a text of its own."""
+    """An object without its own text."""
 
 
 @dataclasses.dataclass

@@ -23,7 +23,7 @@ FIGURES = {
 }
 """What is measured, and which share of the rounds: what takes long gets fewer, and comes last."""
 FRESH = {"thousand": 1_000, "ten_thousand": 10_000}
-"""The figures of that many tools, each made in a process of its own because memory counts, too."""
+"""The figures of that many tools, each made in its own process because memory counts, too."""
 ONCE = {"ten_thousand"}
 """What takes so long that there is just one pair of it."""
 LEAST = 5

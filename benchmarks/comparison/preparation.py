@@ -105,7 +105,7 @@ class Preparation:
         return _proved(work, proved, f"{len(threads)} bodies in {len(set(threads))} threads with {set(RAN)}")
 
     def _parallel(self, count: int) -> Repeated:
-        """Prepare calls that wait for each other: who runs them one after the other never ends."""
+        """Prepare calls that wait for each other: a library that runs them one after another never ends."""
         make, meeting = self._offered("make_parallel"), Meeting(count)
         work = self._work(make(new_async_search(pause=meeting.attend), count))
         RAN.clear()
@@ -113,7 +113,7 @@ class Preparation:
         return _proved(work, meeting.held == 1 and set(map(repr, RAN)) == {"5"}, f"{meeting.held} meetings")
 
     def _mended(self, arguments: str) -> Repeated:
-        """Prepare a call with a defect; who refuses it, in whatever way, does not give the reply of a valid one."""
+        """Prepare a call with a defect; a library that refuses it does not give a valid call's reply."""
         try:
             return self._answering(self._peer.make_call(arguments))
         except Exception as error:
@@ -161,13 +161,13 @@ def _told(call: Call) -> Call:
     def called() -> object:
         try:
             return call()
-        except Exception as error:  # every library refuses with errors of its own
+        except Exception as error:  # every library refuses with its own errors
             return str(error)
 
     async def awaited() -> object:
         try:
             return await call()
-        except Exception as error:  # every library refuses with errors of its own
+        except Exception as error:  # every library refuses with its own errors
             return str(error)
 
     return awaited if inspect.iscoroutinefunction(call) else called

@@ -20,7 +20,7 @@ QUIET = {
     "OPENAI_AGENTS_DISABLE_TRACING": "1",
     "OTEL_SDK_DISABLED": "true",
 }
-"""Nobody calls home during a benchmark."""
+"""No library calls home during a benchmark."""
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | QUIET
 """Everybody may keep compiled bytecode, as users have it: where it is not kept, an import would compile each time."""
 
@@ -60,7 +60,7 @@ class Worker:
         return self._process.poll() is None
 
     def _said(self, question: tuple[object, ...]) -> str:
-        """Return the line that comes back, empty from a process that is gone."""
+        """Return the next line of output, empty from a process that has ended."""
         with contextlib.suppress(BrokenPipeError):  # it may have said why before it ended
             print(json.dumps(question), file=self._process.stdin, flush=True)
         return self._process.stdout.readline()

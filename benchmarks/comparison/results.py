@@ -1,4 +1,4 @@
-"""The rows of the last comparison, together with those that can stand beside them."""
+"""The rows of the last comparison, together with the rows that are comparable."""
 
 from pathlib import Path
 

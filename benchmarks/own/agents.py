@@ -1,4 +1,4 @@
-"""Turns of an agent with a model that says what it was told to say, so that only the loop is measured."""
+"""Turns of an agent with a model with scripted replies, so that only the loop is measured."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ MAKERS: dict[str, Callable[[int], object]] = {"toolsemble": toolbox, "bare": bar
 
 
 def built(kind: str, count: int) -> dict[str, object]:
-    """Return the seconds and bytes of many tools; for a toolbox, also those of finding one of them, and of not."""
+    """Return the seconds and bytes of many tools; for a toolbox, also of a successful and a failed lookup."""
     made, facts = weighed(MAKERS[kind], count, PROCESSOR)
     return facts | _searched(made, count) if isinstance(made, Toolbox) else facts
 

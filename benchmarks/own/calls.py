@@ -1,4 +1,4 @@
-"""One call, from the JSON text that a model wrote to the text that it is told; with and without limits."""
+"""One call, from the JSON text that a model wrote to the text of the reply; with and without limits."""
 
 from __future__ import annotations
 

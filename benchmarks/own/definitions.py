@@ -1,4 +1,4 @@
-"""Defining the five-parameter search, and what a model is told of it."""
+"""Defining the five-parameter search, and what a model sees of it."""
 
 from __future__ import annotations
 

@@ -68,4 +68,4 @@ def bare_search() -> Callable[[str], str]:
 
 def adapter(search: Callable[..., object]) -> TypeAdapter[Any]:
     """Return pydantic's own way to call a function with checked arguments."""
-    return TypeAdapter(cast("Any", search))  # it takes functions as well as types, and says so nowhere
+    return TypeAdapter(cast("Any", search))  # it also takes functions, which is undocumented

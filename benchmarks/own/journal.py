@@ -62,7 +62,7 @@ def _record(runner: asyncio.Runner, runs: RunJournal, one: Tool, turns: int, whi
 
 
 def _replay(runner: asyncio.Runner, runs: RunJournal, turns: int) -> Comparison:
-    """Compare what it takes to come back to where a run was with doing that without a journal."""
+    """Compare resuming a run from a journal with redoing it without one."""
 
     async def go_on(*script: ToolCall) -> None:
         model = ScriptedModel([*script, ModelError("no credit")])
@@ -77,7 +77,7 @@ def _replay(runner: asyncio.Runner, runs: RunJournal, turns: int) -> Comparison:
 
 
 def _size(runner: asyncio.Runner, folder: str, turns: int) -> Comparison:
-    """Compare the bytes that a turn takes in the journal with those of its messages."""
+    """Compare a turn's bytes in the journal with its messages' bytes."""
 
     def grow() -> float:
         path = Path(folder, f"{len([*Path(folder).iterdir()])}.db")

@@ -38,7 +38,7 @@ class _SkippingSelector(selectors.BaseSelector):
 
 
 class SteadyLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time is that of the processor, and what it would have waited on top; it never waits.
+    """An event loop whose time is processor time plus the time it would have waited; it never waits.
 
     That is how long the same would take on a machine without other work. Only for work that needs no threads.
 

@@ -66,7 +66,7 @@ def _executed(functions: dict[str, Function], name: str, arguments: str) -> Call
 
 
 class Scripted(Model):
-    """A model that says what it was told to say."""
+    """A model with scripted replies."""
 
     def __init__(self, turns: Sequence[Turn]) -> None:
         super().__init__(id="scripted")
@@ -83,11 +83,11 @@ class Scripted(Model):
         return self.invoke()
 
     def invoke_stream(self, *_: object, **__: object) -> Iterator[ModelResponse]:
-        """Refuse, as nobody streams here."""
+        """Refuse, as no benchmark streams here."""
         raise NotImplementedError
 
     def ainvoke_stream(self, *_: object, **__: object) -> AsyncIterator[ModelResponse]:
-        """Refuse, as nobody streams here."""
+        """Refuse, as no benchmark streams here."""
         raise NotImplementedError
 
     def _parse_provider_response(self, response: ModelResponse, **_: object) -> ModelResponse:

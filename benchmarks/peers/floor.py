@@ -28,7 +28,7 @@ def _validator(search: Search | AsyncSearch) -> SchemaValidator:
 
 
 def define() -> object:
-    """Build the validator; nobody writes a specification for the floor."""
+    """Build the validator; the floor has no specification."""
     return _validator(new_search())
 
 

@@ -77,7 +77,7 @@ class Step:
 
 @component
 class Scripted:
-    """A model that says what it was told to say."""
+    """A model with scripted replies."""
 
     def __init__(self, turns: Sequence[Turn]) -> None:
         self._lines = script(turns)

@@ -63,7 +63,7 @@ def make_blocking(search: Search, count: int) -> Call:
 
 
 class Scripted(BaseChatModel):
-    """A model that says what it was told to say."""
+    """A model with scripted replies."""
 
     _lines: object = None
 

@@ -81,7 +81,7 @@ async def _invoked(search: FunctionTool, arguments: str) -> str:
 
 
 class Scripted(Model):
-    """A model that says what it was told to say."""
+    """A model with scripted replies."""
 
     def __init__(self, turns: Sequence[Turn]) -> None:
         self._lines = script(turns)
@@ -95,7 +95,7 @@ class Scripted(Model):
         return ModelResponse(output=calls or [_said(ANSWER)], usage=Usage(), response_id=None)
 
     async def stream_response(self, *_: object, **__: object) -> AsyncIterator[TResponseStreamEvent]:
-        """Refuse, as nobody streams here."""
+        """Refuse, as no benchmark streams here."""
         raise NotImplementedError
         yield
 

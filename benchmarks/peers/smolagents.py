@@ -38,7 +38,7 @@ def make_call(arguments: str = ARGUMENTS) -> Call:
 
 
 def many(count: int) -> tuple[object, list[object]]:
-    """Return the tools to an agent; it adds one of its own, which is left out."""
+    """Return the tools to an agent; it adds its own tool, which is left out."""
     agent = _agent(numbered(count))
     return agent, [get_tool_json_schema(each) for each in agent.tools.values() if each.name != "final_answer"]
 
@@ -61,7 +61,7 @@ def make_blocking(search: Search, count: int) -> Call:
 
 
 class Scripted(Model):
-    """A model that says what it was told to say."""
+    """A model with scripted replies."""
 
     def __init__(self, turns: Sequence[Turn]) -> None:
         super().__init__()

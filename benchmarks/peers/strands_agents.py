@@ -68,7 +68,7 @@ def _streamed(registry: ToolRegistry, name: str, arguments: str) -> Call:
 
 
 class Scripted(Model):
-    """A model that says what it was told to say."""
+    """A model with scripted replies."""
 
     def __init__(self, turns: Sequence[Turn]) -> None:
         self._lines = script(turns)
@@ -81,7 +81,7 @@ class Scripted(Model):
         return {}
 
     def structured_output(self, *_: object, **__: object) -> AsyncIterator[object]:
-        """Refuse, as nobody asks for it here."""
+        """Refuse, as no benchmark uses it."""
         raise NotImplementedError
 
     async def stream(self, *_: object, **__: object) -> AsyncIterator[StreamEvent]:

@@ -18,7 +18,7 @@ ARGUMENTS = '{"query": "weather in Rome", "limit": 5, "min_score": 0.5, "tags": 
 COERCED = ARGUMENTS.replace("5,", '"5",', 1)
 """What a hasty one writes: a number as text, which can only mean one thing."""
 BROKEN = ARGUMENTS.replace("}", ",}")
-"""What a hastier one writes: a comma too many, which is no JSON any more."""
+"""What a hastier one writes: a comma too many, which is not JSON."""
 WRONG_TYPE = ARGUMENTS.replace("5,", '"abc",', 1)
 """Text where an integer is declared."""
 OUT_OF_BOUNDS = ARGUMENTS.replace("0.5", "1.5")
@@ -185,7 +185,7 @@ def new_step(name: str) -> Callable[[str], str]:
 
 
 def one_by_one(number: int = TURNS) -> list[Turn]:
-    """Return turns of one call each, every one with another limit: who repeats himself goes in circles."""
+    """Return turns of one call each, each with another limit: loop guards stop repeated calls."""
     return [[Asked(f"call_{limit}", ARGUMENTS.replace("5,", f"{limit},", 1))] for limit in range(1, number + 1)]
 
 

@@ -1,4 +1,4 @@
-"""A client of each library that is told what to do: `clients.py LIBRARY`, one JSON array on each line of its input.
+"""A client of each library that runs commands: `clients.py LIBRARY`, one JSON array on each line of its input.
 
 `["connect", target, legacy]` connects to a command line (a list) or a URL, and lists the tools;
 `["calls", count]` makes calls one after the other, `["burst", count]` all at once, and `["list"]` lists the tools.
@@ -110,7 +110,7 @@ CLIENTS = {"sdk": SdkClient, "fastmcp": FastMcpClient, "toolsemble": ToolsembleC
 
 
 class Driver:
-    """Does what it is told, and measures it."""
+    """Runs commands, and measures them."""
 
     def __init__(self, client: Any) -> None:
         self._client = client

@@ -20,13 +20,13 @@ INTRODUCTION = """\
 
 <!-- Written by `make bench-mcp`: change benchmarks/protocol/page.py. -->
 
-Servers and clients of toolsemble beside those of the official SDK (`mcp`) and of FastMCP.
+Servers and clients of toolsemble beside the official SDK's (`mcp`) and of FastMCP.
 
 - A server is called by the SDK's bare client, and a client calls the SDK's low-level server, which checks nothing; so
   only one side differs. toolsemble's side validates arguments, and its calls go through a toolbox.
 - The libraries take turns, round by round. Times are medians, and the number in bold is the median of the ratios to
   the SDK in the same round; below 1, it needs less than the SDK.
-- CPU time is that of the measured side alone. Wall-clock time is that of both sides.
+- CPU time is of the measured side alone. Wall-clock time is of both sides.
 - For a client, connecting includes building its tools: toolsemble checks each schema, the others keep them as they
   came. A server over standard streams is started for each connection.
 - A call of a toolsemble client crosses to the thread that owns the connection and back, so that any thread and any

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from toolsemble._runtime.lazy import export_lazily
 
-# Not from typing: importing that would take longer than all the rest of this module.
+# Not from typing: importing it would take longer than the rest of this module.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from toolsemble._engine.context import InvocationParameters as InvocationParameters, ToolContext as ToolContext

@@ -1,6 +1,6 @@
 """The events of calls and runs, which sinks receive and runs stream.
 
-Two events are equal if the same happened, whatever the time and the run.
+Events are compared without their time, and without the ids and the role of their run.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class CallEvent:
     run_id: str = field(default="", kw_only=True, compare=False)
     """The id of the run that the call belongs to."""
     parent_id: str = field(default="", kw_only=True, compare=False)
-    """The id of the call around this one; empty if there is none."""
+    """The id of the enclosing call; empty if there is none."""
     agent_role: str = field(default="unknown", kw_only=True, compare=False)
     """The role of the agent that calls."""
     memory_id: str = field(default="default", kw_only=True, compare=False)
@@ -91,7 +91,7 @@ _set_fields = vars(CallEvent)["__dict__"].__set__
 
 @dataclass(frozen=True)
 class CallStarted(CallEvent):
-    """A call has begun: its arguments are decoded, and no reviewer was asked yet.
+    """A call has begun: its arguments are decoded, and no reviewer has been asked yet.
 
     >>> CallStarted("weather", "call_1", {"city": "Rome"}).arguments
     {'city': 'Rome'}
@@ -141,9 +141,9 @@ class CallProgress(CallEvent):
     """
 
     fraction: float | None
-    """The part of the work that is done, from 0 to 1; None: unknown."""
+    """The completed fraction of the work, from 0 to 1; None: unknown."""
     message: str = ""
-    """What is being done, for people."""
+    """A description of the current work, for people."""
     kind: ClassVar[Literal["call_progress"]] = "call_progress"
 
 
@@ -197,7 +197,7 @@ class CallFinished(CallEvent):
     arguments: Any = field(default=None, compare=False)
     """The arguments of the body, as a reviewer would see them; a reviewer may have edited them."""
     duration: float = field(default=0.0, compare=False)
-    """The duration in seconds, without the time of a reviewer."""
+    """The duration in seconds, without time in review."""
     error_type: str = ""
     """The class name of the exception that the tool raised; empty if there is none."""
     error: str = ""
@@ -217,7 +217,7 @@ class CallFinished(CallEvent):
 
 @dataclass(frozen=True)
 class RunEvent:
-    """The base class of the events of an agent's run, outside of its calls.
+    """The base class of the events of an agent's run, outside its calls.
 
     >>> RunStarted("gpt-5", run_id="r1").run_id
     'r1'
@@ -226,7 +226,7 @@ class RunEvent:
     run_id: str = field(default="", kw_only=True, compare=False)
     """The id of the run."""
     parent_id: str = field(default="", kw_only=True, compare=False)
-    """The id of the call that the run is made in, if the agent is a tool of another one; else empty."""
+    """The id of the call that contains the run, if the agent is another agent's tool; else empty."""
     agent_role: str = field(default="unknown", kw_only=True, compare=False)
     """The role of the agent."""
     memory_id: str = field(default="default", kw_only=True, compare=False)
@@ -236,7 +236,7 @@ class RunEvent:
     tool_name: ClassVar[str] = ""
     """Empty, so that a sink can read the same attributes of all events."""
     call_id: ClassVar[str] = ""
-    """Empty, as well."""
+    """Also empty."""
     kind: ClassVar[str]
 
     @classmethod
@@ -253,7 +253,7 @@ class RunEvent:
 
 @dataclass(frozen=True)
 class RunStarted(RunEvent):
-    """A run has begun, and its model was not asked yet.
+    """A run has begun, and its model has not been called yet.
 
     >>> RunStarted("gpt-5", tools=("search",)).tools
     ('search',)
@@ -266,7 +266,7 @@ class RunStarted(RunEvent):
     tools: tuple[str, ...] = ()
     """The names of the offered tools; empty if a function chooses them at each turn."""
     resumed: bool = False
-    """Whether it continues a run that began earlier; what is known of that is not sent again."""
+    """Whether it resumes an earlier run; events from before are not sent again."""
     kind: ClassVar[Literal["run_started"]] = "run_started"
 
 
@@ -298,9 +298,9 @@ class ModelReplied(RunEvent):
 
 @dataclass(frozen=True)
 class ModelRetried(RunEvent):
-    """The model failed, or the run's time was up, and the request is repeated.
+    """The model failed, or the run's time was up, and the request is retried.
 
-    The text and the calls of this reply that were streamed before do not count: the reply begins anew.
+    Text and calls of this reply that were streamed before are void: the reply starts over.
 
     >>> retried = ModelRetried("The connection broke", 2.5, "Rome is su")
     >>> "Let me see. Rome is su".removesuffix(retried.discarded)
@@ -312,7 +312,7 @@ class ModelRetried(RunEvent):
     seconds: float
     """Seconds until the retry."""
     discarded: str = ""
-    """The text of this reply that was streamed before, and does not count; empty in the events of sinks."""
+    """The reply's text that was streamed before and is void; empty in the events of sinks."""
     kind: ClassVar[Literal["model_retried"]] = "model_retried"
 
 
@@ -331,7 +331,7 @@ class RunFinished(RunEvent):
     turns: int = 0
     """The number of the model's replies."""
     usage: TokenUsage | None = None
-    """The tokens of the run, including those of nested agents."""
+    """The tokens of the run, including nested agents."""
     cost: float | None = None
     """The price of the tokens; None without ``prices``."""
     duration: float = field(default=0.0, compare=False)

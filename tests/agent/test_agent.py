@@ -70,7 +70,7 @@ FINISH = ToolCall("finish_with", {"text": "b"})
 SHOW_BROKEN = ToolCall("show_broken")
 BROKEN = ToolCall("broken")
 
-# script, text, stop reason, what the model was told about its calls
+# script, text, stop reason, the replies to the model's calls
 RUNS = {
     "no tools needed": (["hi"], "hi", "answer", []),
     "an empty answer, then one": (["", "hi"], "hi", "answer", []),

@@ -19,7 +19,7 @@ def stop(limit):
 
 CALLS = "Maximum tool iterations ({})"
 
-# settings, script, what the model was told, stop reason, how many calls were run
+# settings, script, the replies to the model, stop reason, how many calls were run
 ENDS = {
     "calls": (
         {"max_tool_calls": 2},

@@ -1,4 +1,4 @@
-"""A run with tools that require approval needs somebody who can be asked."""
+"""A run with tools that require approval needs a reviewer."""
 
 import asyncio
 

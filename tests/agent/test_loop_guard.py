@@ -44,7 +44,7 @@ A, B, C = sum_of(1, 2), sum_of(3, 4), sum_of(5, 6)
 WHY = [ToolCall("broken", {"why": "down"}), ToolCall("broken", {"why": "down", "x": 1})]
 UNKNOWN = "Error: Unknown tool 'nothing'. Available tools: add, broken"
 
-# script, what the model was told, why the run ended
+# script, the replies to the model, why the run ended
 RUNS = {
     "something new each time": ([sum_of(n, 0) for n in range(7)], [str(n) for n in range(7)], "answer"),
     "twice is no loop": ([A, A, B, B], ["3", "3", "7", "7"], "answer"),
@@ -133,7 +133,7 @@ RUNS = {
 @pytest.mark.parametrize(("script", "texts", "reason"), RUNS.values(), ids=RUNS)
 async def test_repetition_warns_model_and_then_ends_run(script, texts, reason):
     model = ScriptedModel([*script, "best"])
-    # One call at a time: who comes last says STOP.
+    # One call at a time: the last one says STOP.
     result = await Agent(model, Toolbox([add, broken], max_concurrency=1)).run("go")
     assert (result.text, result.stop_reason) == ("best", reason)
     assert_valid(result.messages)
@@ -248,7 +248,7 @@ def test_other_calls_are_allowed_between_polls():
     assert (result.stop_reason, told(result.messages)) == ("answer", ["3", "not yet"] * 5)
 
 
-# guard, what the model was told of so many equal calls, why the run ended
+# guard, the replies to so many equal calls, why the run ended
 GUARDS = {
     "none": (None, ["3"] * 6, "answer"),
     "no patience": (

@@ -99,7 +99,7 @@ class Breaking(ScriptedModel):
 
 
 class Thinking(ScriptedModel):
-    """Each reply begins with chunks of its own; a chunk that is an exception breaks the reply off."""
+    """Each reply begins with its own chunks; a chunk that is an exception breaks the reply off."""
 
     def __init__(self, replies, *beginnings):
         super().__init__(replies)

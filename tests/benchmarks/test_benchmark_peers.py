@@ -35,7 +35,7 @@ def make_peer(**functions):
 
 
 class FakeParticipant(Participant):
-    """Takes the seconds that it was told, in no process."""
+    """Takes the given seconds, without a process."""
 
     def __init__(self, taken, name, *, ready):
         facts = {"name": name, "version": "1", "validates": "yes", "bytes": 1, "distributions": 1}

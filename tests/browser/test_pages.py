@@ -353,7 +353,7 @@ def test_more_tabs_than_connections_all_load(session, server):
 
 
 def test_an_event_of_another_process_is_on_the_page_soon(page, server):
-    """Compares the clock of this process with that of the browser, which is the same one."""
+    """Compares this process's clock with the browser's, which is the same one."""
     with RunHistory(server.data / "history.db") as history:
         history.emit(CallStarted("echo", "c0", {}, run_id="live"))
         page.goto(f"{server.base}/run?id=live")

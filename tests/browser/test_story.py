@@ -119,7 +119,7 @@ def test_of_two_people_who_answer_one_is_told_who_was_first(make_server, new_ses
     for page in pages.values():
         page.goto(f"{server.base}/approvals")
         page.locator("[data-request]").wait_for()
-    # Bob's page does not hear that Ada was faster: his answer is on its way.
+    # Bob's page is not notified that Ada was faster: his answer is in flight.
     pages["bob"].route("**/api/approvals*", lambda route: route.abort())
     approve(pages["ada"])
     expect(pages["ada"].get_by_text("Approved as ada")).to_be_visible()

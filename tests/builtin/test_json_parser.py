@@ -33,7 +33,7 @@ BOX = Toolbox([JsonParserTool()])
 
 
 def parse(path, document=DOCUMENT):
-    """Return what a model is told."""
+    """Return the text for the model."""
     text = document if isinstance(document, str) else json.dumps(document)
     return BOX.execute(ToolCall("json_parser", {"json_path": path, "json": text})).text
 

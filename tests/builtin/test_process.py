@@ -37,7 +37,7 @@ def make_answering_tool(text, code=0):
 
 
 def has_ended(pid):
-    """Whether a process has ended, within a bounded wait; one that nobody has collected yet has ended, too."""
+    """Whether a process has ended, within a bounded wait; a zombie has ended, too."""
     for _ in range(500):
         if not alive(pid):
             return True
@@ -55,7 +55,7 @@ def wait_for(path):
 
 
 def run_past_timeout(tool, file, clock):
-    """Return what is told of a call whose time is up when its program has written a file, and what that says."""
+    """Return the result of a call whose timeout expires after its program has written a file, and the file's text."""
     with ThreadPoolExecutor(1) as threads:
         call = threads.submit(tool.execute, "")
         written = wait_for(file)
@@ -232,7 +232,7 @@ ESCAPE = (
 )
 
 
-# A daemon as in the books: two forks, a session of its own, no pipes; then another program without any environment.
+# A daemon as in the books: two forks, its own session, no pipes; then another program without any environment.
 DAEMON = f"""
 import os, sys, time
 if os.fork() == 0:
@@ -368,7 +368,7 @@ class TestTermination:
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            assert await asyncio.to_thread(line.read) == b""  # which comes when nobody has it open
+            assert await asyncio.to_thread(line.read) == b""  # which comes when no process has it open
 
     def test_daemon_survives_normal_exit_of_program(self, tmp_path):
         assert make_python_tool(DAEMON + "print('done')", str(tmp_path / "pid")).execute("").output == "done"

@@ -265,7 +265,7 @@ async def test_page_that_takes_too_long_to_parse_fails():
 
 @pytest.fixture(scope="module", autouse=True)
 def _no_readers_left():
-    """End the processes that wait for the next page when no test needs them any more."""
+    """End the processes that wait for the next page when no test needs them."""
     yield
     READERS.close()
 

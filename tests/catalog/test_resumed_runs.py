@@ -41,7 +41,7 @@ class Offers(FunctionModel):
 
 
 def make_agent(model, **settings):
-    """Return an agent with a catalog of its own, as another process would have it."""
+    """Return an agent with its own catalog, as another process would have it."""
     return Agent(model, Catalog(TOOLS, budget=BUDGET), **settings)
 
 

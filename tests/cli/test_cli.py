@@ -172,10 +172,10 @@ def test_immediate_result_is_the_answer(bot, run_cli):
         (
             "ask",
             (
-                "toolsemble: 'delete' is rejected: standard input is not a terminal, so nobody can be asked; run it in "
-                "a terminal, or with --approve always\n"
-                "  no delete: rejected: standard input is not a terminal, so nobody can be asked\n"
-                "  -> Error: Rejected by reviewer: standard input is not a terminal, so nobody can be asked\n"
+                "toolsemble: 'delete' is rejected: standard input is not a terminal, so no reviewer can be asked; run "
+                "it in a terminal, or with --approve always\n"
+                "  no delete: rejected: standard input is not a terminal, so no reviewer can be asked\n"
+                "  -> Error: Rejected by reviewer: standard input is not a terminal, so no reviewer can be asked\n"
             ),
         ),
     ],
@@ -1099,7 +1099,7 @@ def test_a_file_that_is_too_large_is_refused(bot, run_cli, tmp_path, monkeypatch
     ("url", "message"),
     [
         ("file:///etc/passwd", "--file: FileContent needs an http, https or data URL"),
-        ("https://example.com/report", "--file: FileContent cannot tell the media type"),
+        ("https://example.com/report", "--file: FileContent cannot guess the media type"),
     ],
 )
 def test_a_url_that_cannot_be_used_is_refused(bot, run_cli, url, message):

@@ -71,7 +71,7 @@ EARLY = {
     "of_another_version": "of_another_version",
 }
 
-# Each event, and what a person is told of it where the output is no terminal.
+# Each event, and its line for a person if the output is not a terminal.
 TOLD = [
     (TextDelta("Hm."), ""),
     (ThoughtDelta("Hm."), ""),
@@ -87,7 +87,7 @@ TOLD = [
         (Final(AgentResult("Three.", stop_reason=reason)), f"stopped early: {words}\n0.0 s\n")
         for reason, words in EARLY.items()
     ),
-    *((kind("order-7"), "") for kind in (RunParked, RunInterrupted, RunCancelled)),  # told as the run's outcome
+    *((kind("order-7"), "") for kind in (RunParked, RunInterrupted, RunCancelled)),  # shown as the run's outcome
     (RunStarted("gpt-5"), ""),
     (ModelReplied(AssistantMessage("Hm.")), ""),
     (RunFinished("answer"), ""),
@@ -328,9 +328,9 @@ def test_call_without_terminal_explains_approve_option(bot, run_cli, monkeypatch
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     code, out, err = run_cli("call", f"{bot()}:delete", "x", *options)
     assert code == 3
-    assert "Rejected by reviewer: standard input is not a terminal, so nobody can be asked" in out
+    assert "Rejected by reviewer: standard input is not a terminal, so no reviewer can be asked" in out
     assert err == (
-        "toolsemble: 'delete' is rejected: standard input is not a terminal, so nobody can be asked; run it in a "
+        "toolsemble: 'delete' is rejected: standard input is not a terminal, so no reviewer can be asked; run it in a "
         "terminal, or with --approve always\n"
     )
 

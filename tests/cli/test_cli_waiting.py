@@ -1,4 +1,4 @@
-"""The commands for what waits: a call for an answer, and an effect of unknown outcome for somebody who looks."""
+"""The commands for pending work: calls that wait for an answer, and effects of unknown outcome to settle."""
 
 import getpass
 import json
@@ -154,7 +154,7 @@ def test_refused_answer_exits_with_1_and_the_reason(run_command, store, file):
     ("given", "problem"),
     [
         ("none", "the store has no request with the id 'none'; see the list"),
-        ("4f", "2 requests begin with '4f': 4f1c09 (pay), 4f2 (pay)"),
+        ("4f", "ambiguous id '4f', which matches 2 requests: 4f1c09 (pay), 4f2 (pay)"),
         ("", "'approve' needs the ID of a request; the list shows them. See 'toolsemble approvals --help'."),
     ],
 )
@@ -169,7 +169,7 @@ def test_the_first_few_requests_of_an_ambiguous_id_are_named(run_command, store,
     store.ask([make_request(id=f"4f0000000{number}", arguments={"order": number}) for number in range(9)])
     _, _, err = run_command("approvals", file, "show", "4f")
     named = ", ".join(f"4f0000000{number} (pay)" for number in range(5))
-    assert err == f"toolsemble: 9 requests begin with '4f': {named}, ...\n"
+    assert err == f"toolsemble: ambiguous id '4f', which matches 9 requests: {named}, ...\n"
 
 
 def test_start_of_an_id_finds_a_call_that_was_answered_if_none_waits(run_command, store, file):
@@ -184,7 +184,7 @@ def test_start_of_an_id_finds_a_call_that_was_answered_if_none_waits(run_command
 def test_rejects_an_edit_that_is_not_an_object(run_command, store, file, text):
     store.ask([make_request()])
     code, _, err = run_command("approvals", file, "edit", "4f1c09", text)
-    assert (code, err[:64]) == (2, "toolsemble: An edit is all arguments of the call as a JSON object"[:64])
+    assert (code, err[:58]) == (2, "toolsemble: An edit must be all arguments as a JSON object")
     assert len(store.pending()) == 1
 
 
@@ -383,7 +383,7 @@ def test_approves_for_the_rest_of_the_run_where_it_is_remembered(run_command, st
     store.ask([make_request(scopes=("tool",)), make_request(id="5a", arguments={"order": 18})])
     code, _, err = run_command("approvals", file, "approve", "5a", "--always", "tool")
     assert code == 2
-    assert "--always needs a run that remembers answers" in err
+    assert "--always needs a reviewer that remembers answers" in err
     assert run_command("approvals", file, "approve", "4f1c09", "--always", "tool")[0] == 0
     assert store.take({"4f1c09": make_request(scopes=("tool",))}) == {"4f1c09": Continue("tool")}
 

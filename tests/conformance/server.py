@@ -185,7 +185,7 @@ async def test_input_required_result_request_state() -> str:
 
 @tool
 async def test_input_required_result_tampered_state() -> str:
-    """Ask for a confirmation, with a state that nobody may change."""
+    """Ask for a confirmation, with a state that clients must not change."""
     return str(await elicit("Please confirm", form(ok={"type": "boolean"}), key="confirm"))
 
 

@@ -20,7 +20,7 @@ AIMS = {
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"`((?:\w+/)+\w+\.py)`", PAGE)) - {"scripts/walks.py"}))
 def test_a_path_exists(path):
     wanted = path.replace("NAME", "openai")
-    assert (ROOT / "src/toolsemble" / wanted).is_file(), f"ARCHITECTURE.md: {path} is not there any more"
+    assert (ROOT / "src/toolsemble" / wanted).is_file(), f"ARCHITECTURE.md: {path} does not exist"
 
 
 def test_the_walks_are_measured():

@@ -1,4 +1,4 @@
-"""The pages for people who come from other libraries say nothing of toolsemble that is not there."""
+"""The pages for people who come from other libraries name only what toolsemble has."""
 
 import re
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""The programs in examples/, as somebody runs them who has no key and no network."""
+"""The programs in examples/, run without a key and a network."""
 
 import asyncio
 import getpass
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 PROGRAMS = sorted(EXAMPLES.glob("*.py"))
-NOBODY = "standard input is not a terminal, so nobody can be asked"
+NOBODY = "standard input is not a terminal, so no reviewer can be asked"
 PAGE = ROOT / "docs" / "examples.md"
 
 SAID = {
@@ -95,7 +95,7 @@ def start(words, **settings):
 
 
 def load_program(program):
-    """Return a program as a module of its own."""
+    """Return a program as a separate module."""
     specification = importlib.util.spec_from_file_location(f"example_{Path(program).stem}", EXAMPLES / program)
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
@@ -277,7 +277,7 @@ class TestHumanElsewhere:
         deadline = time.monotonic() + WAIT
         with ReviewStore(path) as store:
             while not store.pending():
-                assert time.monotonic() < deadline, "nobody asked"
+                assert time.monotonic() < deadline, "no request came"
 
 
 def test_fuzzer_finds_bug_only_in_buggy_version():

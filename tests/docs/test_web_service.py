@@ -42,7 +42,7 @@ def payloads(response):
 
 @contextmanager
 def example_serving(folder, env, *words):
-    """Run the example as a process of its own, in a folder; yield its address."""
+    """Run the example as a separate process, in a folder; yield its address."""
     program = [sys.executable, "-W", "error", str(ROOT / "examples" / "web_service.py"), "--port", "0", *words]
     with subprocess.Popen(
         program, cwd=folder, env={**os.environ, **env}, stderr=subprocess.PIPE, text=True
@@ -77,7 +77,7 @@ def refund_turns(text):
 
 
 def ask(client, text, user, on_review):
-    """Ask a question; return the payloads, after somebody has decided about the call."""
+    """Ask a question; return the payloads, after a person has decided about the call."""
     heard = []
     with client.stream("POST", "/chat", params={"text": text}, headers={"X-User": user}) as response:
         for payload in payloads(response):

@@ -89,7 +89,7 @@ class Chaos:
             self._done.add(asyncio.create_task(self._engine.result(run_id)))
 
     async def _answer(self) -> None:
-        """Answer what is asked, by a message of the engine or in the store, also while nobody runs."""
+        """Answer what is asked, by a message of the engine or in the store, also while no process runs."""
         while True:
             for request in await asyncio.to_thread(self._store.pending):
                 with suppress(Exception):  # an earlier answer has arrived in between, and the run may have ended
@@ -103,7 +103,7 @@ class Chaos:
             await asyncio.to_thread(self._store.answer, request, Continue(), person="ada")
 
     async def _judge(self) -> dict[str, Any]:
-        """Return the counts, and whether every run came out as one that nobody disturbed."""
+        """Return the counts, and whether every run has the result of an undisturbed one."""
         with tempfile.TemporaryDirectory() as folder:
             expected = await undisturbed(Places(folder))
         clerk, unknown, equal = make_clerk(self._places), 0, 0
@@ -124,7 +124,7 @@ class Chaos:
 
 
 async def undisturbed(places: Places) -> Any:
-    """Return the result of a run that nobody disturbs."""
+    """Return the result of an undisturbed run."""
     clerk, store = make_clerk(places), places.store()
 
     async def answer() -> None:

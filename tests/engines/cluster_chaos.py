@@ -18,7 +18,7 @@ LONG = 900.0
 
 
 class ClusterChaos:
-    """Runs of an agent whose bodies run on a cluster, and somebody who kills the processes that run them."""
+    """Runs of an agent whose bodies run on a cluster, while a thread kills the processes that run them."""
 
     def __init__(self, places: Places, executor: Any, tools: list[str], *, kills: int, seed: int) -> None:
         self._places = places

@@ -68,7 +68,7 @@ async def test_a_run_is_ready_when_somebody_answered_or_settled_it(runs):
 async def test_a_run_that_waits_for_resolve_asks_nothing(runs):
     class Settled:
         async def run_journaled(self, journal, name, prompt, settings):
-            raise RunParkedError("somebody has to say what became of it", run_id="r1")
+            raise RunParkedError("an operator has to settle it", run_id="r1")
 
     worker = AgentRuns("Temporal", {"clerk": Settled()}, runs.journal, None)
     assert await worker.do(write_request("r1", "clerk", "Pay", {})) == {"waiting": []}

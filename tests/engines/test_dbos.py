@@ -35,7 +35,7 @@ pytestmark = [
 
 
 class Journal(RunJournal):
-    """A journal that counts how often somebody wants to drive a run."""
+    """A journal that counts the attempts to drive a run."""
 
     claims = 0
 

@@ -100,7 +100,7 @@ def test_resources_and_options_reach_ray(ray):
 def test_a_worker_that_dies_makes_the_outcome_unknown(ray):
     ray.fails = RuntimeError("the worker died")
     assert execute({}).text == (
-        "Error: 'work' did not come back from Ray, and it is unknown whether it took effect: the worker died"
+        "Error: 'work' was lost on Ray, and it is unknown whether it took effect: the worker died"
     )
 
 

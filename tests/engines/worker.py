@@ -1,4 +1,4 @@
-"""A worker of an engine, in a process of its own: `worker.py ENGINE FOLDER NAME [ADDRESS]`."""
+"""A worker of an engine, as a separate process: `worker.py ENGINE FOLDER NAME [ADDRESS]`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The agents that the engines run: parallel calls, a pipeline with an approval in it, and agents inside of an agent.
+"""The agents that the engines run: parallel calls, a pipeline with an approval in it, and agents nested in an agent.
 
 Each body writes to a file when it begins and when it ends, which is what the checks count: nothing of it is in the
 memory of a process that is killed.
@@ -17,7 +17,7 @@ from toolsemble.models import AssistantMessage, FunctionModel, TokenUsage
 from toolsemble.review import QueueReview, ReviewStore
 
 REPEATABLE = ("look", "label")
-"""The tools whose calls may be repeated if nobody knows how they ended."""
+"""The tools whose calls may be repeated if their outcome is unknown."""
 
 
 LEASE = 2.0
@@ -27,7 +27,7 @@ LEASE = 2.0
 class Places:
     """Where one check keeps its journal, its review store, and the log of the bodies.
 
-    :param url: the URL of a Postgres database for the journal and the store; None: that of an earlier object for the
+    :param url: the URL of a Postgres database for the journal and the store; None: the one of an earlier object for the
         same folder, or files if it has none
     """
 

@@ -28,7 +28,7 @@ both_ways = pytest.mark.parametrize("way", [run_sync, run_async])
 
 @pytest.fixture(autouse=True)
 def assert_nothing_held():
-    """See that nothing is held any more when a test has ended."""
+    """Check that nothing is held after a test has ended."""
     yield
     forget_dead_tasks()
     until(lambda: not TABLE._held)
@@ -156,7 +156,7 @@ def test_forked_child_of_a_body_can_call_tools(way, tmp_path):
             assert held.wait(60)
             child = os.fork()
             if child == 0:
-                signal.alarm(30)  # a child that stands still must end, too
+                signal.alarm(30)  # a hanging child must end, too
                 calls = add_siblings(ToolCall("same"), ToolCall("look"), ToolCall("pay", {{"order": 1}}))
                 right = texts_of_calls({way.__name__}(box, calls), calls) == ["same", "looked", "paid 1"]
                 os._exit(7 if right else 8)

@@ -28,7 +28,7 @@ def handles(request):
 
 @pytest.fixture
 def base(tmp_path):
-    """A sandbox with a file, beside files that nobody may see."""
+    """A sandbox with a file, beside files that must stay hidden."""
     base = tmp_path / "base"
     (base / "inner").mkdir(parents=True)
     (base / "a.txt").write_bytes(b"inside")

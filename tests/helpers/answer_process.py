@@ -18,7 +18,7 @@ def decide(number):
 
 
 def answer_all(path, stop, person):
-    """Answer in any order; where somebody else was quicker, the answer is refused."""
+    """Answer in any order; if another process was faster, the answer is refused."""
     with ReviewStore(path) as store:
         sys.stdout.write("ready\n")
         sys.stdout.flush()

@@ -88,7 +88,7 @@ class Chaos:
             if resolves:
                 self._resolve(run_id)
             if self.random.random() < 0.6:
-                self.answer_one()  # while nobody runs
+                self.answer_one()  # while no process runs
         self.tally.runs += 1
         self.tally.kills += kills
         self.check(run_id, expected)
@@ -133,7 +133,7 @@ class Chaos:
                 self.finished.setdefault(f"{run_id}{step.place}", counts[f"{run_id}{step.place}"])
 
     def check(self, run_id, expected):
-        """Assert that nothing happened twice, and that the result is that of an undisturbed run."""
+        """Assert that nothing happened twice, and that the result equals an undisturbed run's."""
         counts = self.count()
         for step in self.runs.steps(run_id):
             key = f"{run_id}{step.place}"

@@ -32,7 +32,7 @@ class Person:
         fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
 
     def until(self, text, gone=lambda: False):
-        """Return what is written up to a text; whoever has gone does not wait for it."""
+        """Return what is written up to a text; a person who has left does not wait for it."""
         ends = monotonic() + WAIT
         while (place := self.seen.find(text, self.read)) < 0:
             assert not gone()
@@ -47,7 +47,7 @@ class Person:
             self.seen += os.read(self.master, 65536).decode(errors="replace")
 
     def result(self, answer):
-        """Return an answer; read meanwhile, for whoever writes to a terminal waits when it is full."""
+        """Return an answer; read meanwhile, because a write to a full terminal blocks."""
         ends = monotonic() + WAIT
         while not answer.done() and monotonic() < ends:
             self.look(0.01)
@@ -69,9 +69,9 @@ class Person:
             self.master = None
 
     def leave(self):
-        self.hang_up()  # whoever still waits for an answer gets none
+        self.hang_up()  # reviews that still wait get no answer
         self.pool.shutdown()
         self.stream.close()
-        with suppress(OSError):  # there may be something left that nobody will read
+        with suppress(OSError):  # some output may be left unread
             self.output.close()
         os.close(self.slave)

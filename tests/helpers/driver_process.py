@@ -32,7 +32,7 @@ def run(arguments):
         code = PARKED
     except RunBusyError:
         code = BUSY
-    except BaseException:  # told to the test
+    except BaseException:  # reported to the test
         traceback.print_exc()
         sys.stderr.flush()
         code = FAILED

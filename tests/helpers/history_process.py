@@ -1,6 +1,6 @@
 """A program that writes to a run history; started by tests, which may kill it.
 
-history_process.py FILE PREFIX COUNT [hang]: runs COUNT agents, and then prints "ready" and waits inside of a call.
+history_process.py FILE PREFIX COUNT [hang]: runs COUNT agents, and then prints "ready" and waits inside a call.
 """
 
 import sys

@@ -60,7 +60,7 @@ def die(how: str) -> str:
 
 @tool(isolation="process")
 def start_daemon(file: str, then: str) -> str:
-    """Starts a daemon as in the books, with two forks and a session of its own."""
+    """Starts a daemon as in the books, with two forks and its own session."""
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
@@ -112,7 +112,7 @@ def eat(size: int) -> int:
 
 @tool(isolation="process")
 def eat_freely(size: int) -> int:
-    """Takes memory without a limit of its own."""
+    """Takes memory without its own limit."""
     return len(bytearray(size))
 
 

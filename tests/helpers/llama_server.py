@@ -109,7 +109,7 @@ def _serve(weights):
     # Several threads wait for each other by turning in circles, which on a busy machine takes ten times as long.
     parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = 1
     parameters.n_predict = 200  # a small model may not find an end
-    parameters.kv_unified = True  # the whole context for whoever needs it
+    parameters.kv_unified = True  # the whole context for any request that needs it
     parameters.sampling.temp = 0.0
     parameters.port = 0
     parameters.ui = False
@@ -118,7 +118,7 @@ def _serve(weights):
     server = xllamacpp.Server(parameters)
     print(server.listening_address, flush=True)  # noqa: T201 - this is how the test learns of it
     sys.stdin.read()
-    os._exit(0)  # the server would first wait for requests that nobody listens to any more
+    os._exit(0)  # the server would first wait for requests without listeners
 
 
 if __name__ == "__main__":

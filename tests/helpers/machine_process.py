@@ -1,4 +1,4 @@
-"""A worker on a machine of its own: other processes cannot look up whether it lives.
+"""A worker on a separate machine: other processes cannot check whether it is running.
 
 ``python machine_process.py NAME FOLDER URL RUN…`` works on the runs, each with an agent of its own, until it is ended.
 """

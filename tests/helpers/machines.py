@@ -18,7 +18,7 @@ PROGRAM = Path(__file__).with_name("machine_process.py")
 
 
 class Machines:
-    """Workers as processes, a journal and a store; and the log of effects, which is outside of all of them."""
+    """Workers as processes, a journal and a store; and the log of effects, which is outside them."""
 
     def __init__(self, folder, url, seed, runs):
         self.folder, self.url = Path(folder), url

@@ -91,7 +91,7 @@ class PostgresServer:
         self.run("pg_ctl", "-D", "data", "-w", "-m", mode, "stop")
 
     def new_url(self):
-        """Return the URL of a schema that nobody has used."""
+        """Return the URL of an unused schema."""
         return f"{self.url}&schema=t{next(self._numbers)}"
 
     @property
@@ -102,7 +102,7 @@ class PostgresServer:
 
 @contextmanager
 def postgres_server():
-    """Start a server of its own; None if there are no programs for one."""
+    """Start a separate server; None if its programs are not installed."""
     programs = find_programs()
     if programs is None:
         yield None

@@ -1,4 +1,4 @@
-"""What the tests of several providers have in common: requests, ways to make them, and what a connection must stand."""
+"""What the tests of several providers have in common: requests, ways to make them, and checks of connections."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def result_of(agent, prompt, way):
 
 
 class Waiting:
-    """An answer that never comes to its end, and knows when whoever asked has gone."""
+    """An answer that never ends, and records when its client has disconnected."""
 
     def __init__(self, start=None):
         """Take down how the answer begins: a function of the handler; nothing when it never does."""
@@ -95,7 +95,7 @@ class Waiting:
 
 
 async def assert_hangs_up_when_cancelled(model, waiting, *, streaming):
-    """Check that the connection of a request is closed when whoever waits for it is cancelled."""
+    """Check that a request's connection is closed when the task that waits for it is cancelled."""
     task = asyncio.create_task(asked(model, streaming=streaming))
     assert await asyncio.to_thread(waiting.began.wait, WAIT)
     task.cancel()
@@ -113,7 +113,7 @@ async def assert_hangs_up_when_closed(model, waiting, first):
 
 
 def assert_hangs_up_with_its_loop(model, waiting, first):
-    """Check that a stream that nobody closes is closed with the event loop."""
+    """Check that an unclosed stream is closed with the event loop."""
 
     async def look():
         stream = model.stream(HELLO)
@@ -127,7 +127,7 @@ def assert_hangs_up_with_its_loop(model, waiting, first):
 
 
 def assert_serves_one_loop_after_the_other(model, server):
-    """Check that each event loop has a connection of its own."""
+    """Check that each event loop has its own connection."""
     for _ in range(3):
         assert finish(model.reply(HELLO)).text == "hi"
     assert len(set(server.ports)) == 3

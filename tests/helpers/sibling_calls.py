@@ -1,4 +1,4 @@
-"""Turns in which each call has siblings of every kind, and what the siblings are told."""
+"""Turns in which each call has siblings of every kind, and the replies to the siblings."""
 
 import asyncio
 
@@ -47,7 +47,7 @@ def add_siblings(*calls, more=()):
 
 
 def texts_of_calls(replies, calls):
-    """Return what the calls in question were told; the siblings' replies are as ever."""
+    """Return the replies to the calls in question; the siblings' replies are unchanged."""
     assert [reply.call for reply in replies] == calls
     odd = []
     for reply in replies:

@@ -36,7 +36,7 @@ class StoppedClock:
         return self.monotonic() + self._ahead
 
     def advance(self, seconds):
-        """Let time pass, and wake whoever waits for it."""
+        """Let time pass, and wake the threads and tasks that wait for it."""
         with self._changed:
             self._now += seconds
             self._callback.read = self._now
@@ -53,7 +53,7 @@ class StoppedClock:
 
     @contextlib.contextmanager
     def running(self):
-        """Let time pass by itself, for calls of which nobody else would let it pass."""
+        """Let time pass by itself, for calls during which the test cannot advance it."""
         stop = threading.Event()
 
         def run():
@@ -84,7 +84,7 @@ class StoppedClock:
 
 
 def stop_time(replace):
-    """Stop the time of this process; ``replace`` is ``setattr``, or that of a monkeypatch."""
+    """Stop the time of this process; ``replace`` is ``setattr``, or a monkeypatch's."""
     made = StoppedClock()
 
     run = asyncio.events.Handle._run

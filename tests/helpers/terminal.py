@@ -1,4 +1,4 @@
-"""Ways to start the program for tests: in this process, as a child, and at a terminal where somebody sits."""
+"""Ways to start the program for tests: in this process, as a child, and at a terminal with a person."""
 
 import fcntl
 import os
@@ -153,7 +153,7 @@ class Person:
 
     @contextmanager
     def sits(self):
-        """Have this process believe that the terminal is its own; a test's own streams come back afterwards."""
+        """Have this process believe that the terminal is its own; a test's own streams are restored afterwards."""
         names, before = ("stdin", "stdout", "stderr"), (sys.stdin, sys.stdout, sys.stderr)
         with ExitStack() as streams:
             for name, mode in zip(names, "rww", strict=True):
@@ -170,7 +170,7 @@ class Person:
             return main(words)
 
     def starts(self, *words, cwd=None, env=None):
-        """Start the program at this terminal, in a session of its own, so that Ctrl-C reaches it."""
+        """Start the program at this terminal, in its own session, so that Ctrl-C reaches it."""
         surroundings = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR"}}
         started = subprocess.Popen(
             [sys.executable, "-c", _LEADER, *PROGRAM, *words],

@@ -37,7 +37,7 @@ class Handler(BaseHTTPRequestHandler):
         web.requests.append((self.command, self.path, dict(self.headers), body))
         found = web.answers.get(self.path, web.answers.get(self.path.partition("?")[0], (404, {}, b"no such page")))
         self.close_connection, self.told_of_connection = True, False
-        with suppress(OSError):  # whoever asked may have gone
+        with suppress(OSError):  # the client may have disconnected
             found(self) if callable(found) else self.send(*(found if isinstance(found, tuple) else (200, {}, found)))
 
     do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = do_OPTIONS = do_PATCH = answer  # noqa: N815 - the library's names

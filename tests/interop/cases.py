@@ -114,7 +114,7 @@ class Answering:
 
 
 def show_media(driver: Any, media: list[tuple[str, bytes]]) -> Any:
-    """Return what is compared of media: some frameworks write the bytes of an image anew."""
+    """Return what is compared of media: some frameworks re-encode an image's bytes."""
     return [kind for kind, data in media if data] if flag(driver, "REENCODES") else media
 
 

@@ -40,7 +40,7 @@ class Driver(Protocol):
         """Let a scripted model of the framework make the calls in one turn; return what it is shown of each."""
 
     def offer(self, function: Callable[..., Any]) -> Any:
-        """Return what the framework takes as tools, with one tool of its own: a function add(a: int, b: int) -> int."""
+        """Return the framework's tools, with a native one: a function add(a: int, b: int) -> int."""
 
     def native(self, log: list[Any]) -> list[Any]:
         """Return two tools of the framework: add(a: int, b: int) -> int, and fail(city: str), which raises ValueError.

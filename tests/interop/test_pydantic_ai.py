@@ -56,7 +56,7 @@ async def test_another_process_resumes_with_the_metadata_of_the_request():
     result = await first.run("Buy tea.")
     asked = result.output.metadata
     again = await resume(second, result, True)
-    assert isinstance(again.output, DeferredToolRequests)  # nobody knows here what was shown
+    assert isinstance(again.output, DeferredToolRequests)  # it is unknown here what was shown
     third = new_agent(shops[1])
     result = await resume(third, result, True, metadata=asked)
     parts = [part for message in result.all_messages() for part in message.parts]

@@ -24,7 +24,7 @@ def is_stopped(driver):
 
 
 def wake(chaos, stopped):
-    """Let a stopped driver run again, whose run somebody else has done; it must do nothing more."""
+    """Let a stopped driver continue after another one has finished its run; it must do nothing more."""
     before = chaos.log.read_text(encoding="utf-8")
     stopped.send(signal.SIGCONT)
     assert chaos.drivers.wait(stopped) == BUSY
@@ -63,7 +63,7 @@ def test_a_driver_that_is_stopped_in_a_call_ends_that_call_and_does_nothing_more
     until(lambda: chaos.answer_one() or is_stopped(stopped))
     chaos.runs.take_over(run_id)
     assert chaos.let_end(chaos.drivers.start(run_id=run_id)) == DONE
-    # A body that was stopped before its effect goes on: nobody can prevent that.
+    # A body that was stopped before its effect goes on: that cannot be prevented.
     assert set(wake(chaos, stopped)) <= {f"{run_id}/2.1.{1 if twice else 2}"}
     steps = {f"{run_id}{step.place}": step for step in chaos.runs.steps(run_id) if step.kind == "call"}
     assert [steps[key].tool for key, count in chaos.count(run_id).items() if count > 1] == ([twice] if twice else [])

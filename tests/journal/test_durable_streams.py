@@ -35,7 +35,7 @@ async def read(chunks):
 
 
 def drain_in_call(runs):
-    """Return a tool during whose call the process is told to end."""
+    """Return a tool during whose call the process is asked to stop."""
 
     @tool(effects="irreversible")
     def pay(order: int) -> str:

@@ -1,4 +1,4 @@
-"""The decisions of reviewers without a store are in the journal: nobody is asked twice about the same call."""
+"""The decisions of reviewers without a store are in the journal: no one is asked twice about the same call."""
 
 import asyncio
 

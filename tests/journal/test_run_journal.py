@@ -1,4 +1,4 @@
-"""The journal itself: who drives a run, calls of unknown outcome, and what is done to runs from outside."""
+"""The journal itself: the driver of a run, calls of unknown outcome, and operations on runs from outside."""
 
 import asyncio
 import json

@@ -65,7 +65,7 @@ class Breaking:
 
 
 def listen(told, *replies):
-    """Return a model that notes what it is told by tools."""
+    """Return a model that records the replies of tools."""
     model = script(*replies)
 
     def reply(request):

@@ -1,4 +1,4 @@
-"""Runs that wait for a person: nothing is asked twice, answers count while nobody runs, and no process has to wait."""
+"""Runs that wait for a person: nothing is asked twice, answers count while no process runs, and none has to wait."""
 
 import asyncio
 import sqlite3
@@ -468,7 +468,7 @@ def test_each_question_of_a_parked_run_is_announced_and_audited_once(tmp_path, s
 
 
 class SlowlyAnnouncing(QueueReview):
-    """A reviewer whose first question reaches nobody."""
+    """A reviewer whose first question is lost."""
 
     def __init__(self, store):
         super().__init__(store)

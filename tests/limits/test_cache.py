@@ -797,7 +797,7 @@ async def test_call_that_cannot_wait_runs_the_body():
 
     first = asyncio.create_task(slow.aexecute('{"what":"a"}'))
     await asyncio.wait_for(entered.wait(), BOUND)
-    assert slow.execute('{"what":"a"}').output == "2"  # the event loop stands still, so the first could never end
+    assert slow.execute('{"what":"a"}').output == "2"  # the event loop is blocked, so the first could never end
     go.set()
     assert (await asyncio.wait_for(first, BOUND)).output == "2"
 

@@ -463,7 +463,7 @@ async def test_call_that_cannot_wait_fails(ledger):
     box = Toolbox([slow], ledger=ledger)
     first = asyncio.create_task(box.aexecute(call(18), **RUN))
     await asyncio.wait_for(entered.wait(), BOUND)
-    reply = box.execute(call(18), **RUN)  # the event loop stands still, so the first could never end
+    reply = box.execute(call(18), **RUN)  # the event loop is blocked, so the first could never end
     assert reply.text == "Error: The same call is running, and waiting for it here would never end"
     go.set()
     assert (await asyncio.wait_for(first, BOUND)).text == "ok"
@@ -847,7 +847,7 @@ def test_process_identity_is_more_than_the_pid():
         assert other.is_running()
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        assert not here._replace(pid=process.pid).is_running()  # dead, and nobody has taken note of it
+        assert not here._replace(pid=process.pid).is_running()  # dead, but not yet detected
     assert not other.is_running()
 
 
@@ -875,7 +875,7 @@ def test_interpreter_shutdown_skips_the_write(monkeypatch):
         path = pay._path({"order": 17}, ToolContext(**RUN))
         path.send(path.send(None).do())
         path.close()
-        # Its token is not released, so the entry looks as if it ran; but nobody who waits is left either.
+        # Its token is not released, so the entry looks as if it ran; but no waiter is left either.
         assert len(ledger.entries()) == 1
 
 
@@ -939,7 +939,7 @@ def test_corrupted_row_error_names_the_path(change, tmp_path):
     with EffectLedger(path) as ledger:
         Toolbox([make_pay_tool(Payments())], ledger=ledger).execute(call(), **RUN)
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-            connection.execute(f"UPDATE effects SET {change}")  # noqa: S608 - it stands above
+            connection.execute(f"UPDATE effects SET {change}")  # noqa: S608 - a literal above
         with pytest.raises(ToolConfigurationError, match=rf"^The effect ledger '{path}' cannot be used: "):
             ledger.unknown()
 

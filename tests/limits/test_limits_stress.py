@@ -32,7 +32,7 @@ PLACES, FEW, FILES, PAGES, ORDERS = 30, 3, 5, 7, 60
 
 
 class Watch:
-    """Counts who is inside of what at the same time."""
+    """Counts the concurrent holders of each resource."""
 
     def __init__(self):
         self._lock = threading.Lock()

@@ -191,7 +191,7 @@ def test_pickled_rate_limit_starts_empty():
 
 
 class FakeTime:
-    """A clock in place of the time module's, which whoever sleeps puts forward."""
+    """A clock in place of the time module's, which each sleep advances."""
 
     def __init__(self):
         self.now = 1000.0
@@ -271,7 +271,7 @@ async def test_call_counts_from_the_start_of_its_body(clock):
     box = Toolbox([made], executor=pool)
     first = asyncio.create_task(box.aexecute(*calls(1)))
     await auntil(lambda: pool.jobs)
-    clock.sleep(60)  # nobody knows when the thread gets to it: as long as it may begin, no other does
+    clock.sleep(60)  # it is unknown when the thread starts it: as long as it may begin, no other does
     assert rate.pause() == 10
     pool.run()
     assert (await first).text == "0"

@@ -77,7 +77,7 @@ def _surroundings(shared, monkeypatch):
 
 @pytest.fixture
 def cache(_surroundings, tmp_path, monkeypatch):
-    """Return a test a cache of its own."""
+    """Set up a separate cache for each test."""
     monkeypatch.setenv("TOOLSEMBLE_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
@@ -299,7 +299,7 @@ async def test_cached_prompt_tokens_are_counted(tiny):
 
 async def test_prompt_prefix_is_cached_across_processes(tiny, cache, monkeypatch):
     async def fresh():
-        gc.collect()  # nobody holds the engine any more
+        gc.collect()  # nothing references the engine
         return (await LocalModel(tiny, threads=1).reply(make_request("hello", WEATHER))).usage.cached
 
     def kept():

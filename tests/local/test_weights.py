@@ -53,7 +53,7 @@ TINY = Weights(
     parts=Parts("some-tiny-part", 3, "1.0"),
 )
 RESOLVED = f"/{TINY.repository}/resolve/{TINY.revision}/{TINY.file}"
-# What a process of its own runs; it says what it is told, line by line.
+# The program of a separate process; it prints what it receives, line by line.
 CHILD = f"""
 import sys
 from toolsemble.weights import Parts, Weights, pull

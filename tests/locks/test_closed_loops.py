@@ -105,7 +105,7 @@ def test_calls_of_closed_loops_release_their_locks(count, settings, of_box, name
     assert execute_in_thread(box).text == "done"
     TABLE.release_closed_loops()
     until(lambda: not TABLE._claims)
-    assert len(kept) == CLOSED  # nobody has collected them
+    assert len(kept) == CLOSED  # they were not collected
 
 
 @pytest.mark.parametrize("settings", [{}, {"max_concurrency": 1}])

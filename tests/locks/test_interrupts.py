@@ -83,7 +83,7 @@ class Interrupt:
 
 
 def interrupts(most=3000):
-    """Return interrupts at the first point, at the second, … until one is not reached any more."""
+    """Return interrupts at the first point, at the second, … until one is no longer reached."""
     for number in range(1, most):
         interrupt = Interrupt(number)
         yield interrupt
@@ -112,7 +112,7 @@ def call(x=1):
 
 
 def make_toolbox(function, settings, of_box):
-    """A toolbox with one tool, with a rate limit of its own."""
+    """A toolbox with one tool, with its own rate limit."""
     rate = {"rate_limit": RateLimit(*settings["rate_limit"])} if "rate_limit" in settings else {}
     return Toolbox([tool(name="work", **{**settings, **rate})(function)], **of_box)
 

@@ -41,7 +41,7 @@ def test_claim_gets_all_or_none_of_its_names(table):
     both = acquire(table, "a", "b")
     other = acquire(table, "c")
     assert are_granted(first, both, other) == [True, False, True]
-    late = acquire(table, "b")  # nobody holds it, but somebody who came before wants it
+    late = acquire(table, "b")  # it is free, but an earlier claim waits for it
     assert are_granted(late) == [False]
     table.release(first)
     assert are_granted(both, late) == [True, False]
@@ -114,7 +114,7 @@ def test_no_deadlock_if_one_slot_will_be_released(table):
     slots = Slots(2)
     first, second, free = acquire(table, slots, "a"), acquire(table, "b"), acquire(table, slots)
     acquire(table, "b", inside=first)
-    waits = acquire(table, slots, inside=second)  # the third one will end, whoever waits for the others
+    waits = acquire(table, slots, inside=second)  # the third one will end, whichever claims wait for the others
     assert are_granted(waits) == [False]
     table.release(free)
     assert are_granted(waits) == [True]
@@ -156,7 +156,7 @@ def test_claim_left_in_another_context_is_released(table):
     thread = threading.Thread(target=claim.leave)
     thread.start()
     thread.join(30)
-    assert current_hold() is None  # the name is there, but it holds nothing any more
+    assert current_hold() is None  # the name is there, but it no longer holds anything
     assert are_granted(acquire(table, "a")) == [True]
 
 

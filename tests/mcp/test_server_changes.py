@@ -1,4 +1,4 @@
-"""Changes of tools, resources and prompts: the clients of a server are told, in both versions of the protocol."""
+"""Changes of tools, resources and prompts: the clients of a server are notified, in both versions of the protocol."""
 
 import asyncio
 import logging
@@ -59,7 +59,7 @@ class Shop:
 
 @asynccontextmanager
 async def hear(url, era, resource_subscriptions=(), **settings):
-    """Yield the official client, and a queue of what it hears about changes."""
+    """Yield the official client, and a queue of its change notifications."""
     heard = asyncio.Queue()
 
     async def receive(message):

@@ -44,7 +44,7 @@ ACCEPT = {"accept": "application/json, text/event-stream"}
 
 @tool
 def whoami(memory_id: Annotated[str, MemoryId], context: ToolContext) -> str:
-    """Say who calls."""
+    """Return the caller."""
     return f"{memory_id} by {context.agent_role}"
 
 

@@ -1,4 +1,4 @@
-"""A server with a lock: clients see only tools that are as somebody reviewed them."""
+"""A server with a lock: clients see only tools that are unchanged since their review."""
 
 import json
 import sys

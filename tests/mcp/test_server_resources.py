@@ -147,8 +147,8 @@ async def test_a_server_of_tools_alone_has_neither(era):
         ({"resources": {5: readme}}, "needs a scheme"),
         ({"resources": {"docs://{page}": readme}}, "must be the parameters of its function: none"),
         ({"resources": {"docs://{id}": order}}, "must be the parameters of its function: id, part"),
-        ({"resources": [readme, readme]}, "two resources have the URI"),
-        ({"prompts": [readme, readme]}, "two prompts have the same name"),
+        ({"resources": [readme, readme]}, "duplicate resource URI"),
+        ({"prompts": [readme, readme]}, "duplicate prompt name"),
     ],
 )
 def test_bad_functions_are_reported_before_the_first_request(era, settings, message):

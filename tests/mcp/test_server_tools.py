@@ -156,7 +156,7 @@ def opaque() -> ToolResult:
 
 
 class Opaque:
-    """A class that nobody can describe."""
+    """A class without a describable schema."""
 
 
 def unknown_type() -> Opaque:

@@ -429,7 +429,7 @@ def test_a_message_that_is_too_long_ends_the_server(plain, caplog):
         result = call(client, "huge")
         assert call(client, "echo", text="new").output == "new"
     assert result.error_message == (
-        "The MCP server 'plain' ended before it answered (it sent a message of more than 100000 bytes (max_message)); "
+        "The MCP server 'plain' ended before it answered (it sent a message larger than 100000 bytes (max_message)); "
         "it is unknown whether the call took effect"
     )
 
@@ -471,7 +471,7 @@ def test_a_long_message_is_read(plain):
         (["endless"], {}, "cannot be started: its list of tools has more than 100 pages"),
         (["odd-list"], {}, "cannot be started: "),
         (["list-error"], {}, "cannot be started: no list today"),
-        (["many", 500], {"max_message": 9000}, "it sent a message of more than 9000 bytes (max_message)"),
+        (["many", 500], {"max_message": 9000}, "it sent a message larger than 9000 bytes (max_message)"),
         (["odd-version"], {}, "cannot be started: Unsupported protocol version from the server: 2099-01-01"),
     ],
 )

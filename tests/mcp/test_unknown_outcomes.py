@@ -71,9 +71,9 @@ def execute_twice(shop, name, **settings):
 
 
 UNKNOWN = [
-    ("http", "big_event", "it sent a message of more than 100000 bytes (max_message)"),
-    ("http", "huge", "it sent a message of more than 100000 bytes (max_message)"),
-    ("http", "packed", "it sent a message of more than 0 bytes (max_message)"),
+    ("http", "big_event", "it sent a message larger than 100000 bytes (max_message)"),
+    ("http", "huge", "it sent a message larger than 100000 bytes (max_message)"),
+    ("http", "packed", "it sent a message larger than 0 bytes (max_message)"),
     ("http", "page", "Unexpected content type: text/html"),
     ("http", "plain_text", "Unexpected content type: text/plain"),
     ("http", "accepted", "202 Accepted"),
@@ -97,8 +97,8 @@ UNKNOWN = [
     ("stateless", "gone", "HTTP 404 Not Found"),
     ("stateless", "gone_page", "HTTP 404 Not Found"),
     ("stateless", "page", "Unexpected content type: text/html"),
-    ("sse", "big_event", "it sent a message of more than 100000 bytes (max_message)"),
-    ("sse", "huge", "it sent a message of more than 100000 bytes (max_message)"),
+    ("sse", "big_event", "it sent a message larger than 100000 bytes (max_message)"),
+    ("sse", "huge", "it sent a message larger than 100000 bytes (max_message)"),
     ("sse", "cut_stream", "ended before it answered"),  # a reset, or the end of the stream
     ("sse", "redirected", "it redirected the request"),
     ("sse", "broken_json", "it is not an answer of JSON-RPC"),

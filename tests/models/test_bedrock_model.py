@@ -275,7 +275,7 @@ REQUESTS = {
         {**CHAT, "toolConfig": {"tools": [ADD_TOOL], "toolChoice": {"any": {}}}},
     ),
     "tools that must not be used": (ChatRequest([UserMessage("hello")], [ADD], "none"), CHAT),
-    "tools that must not be used any more": (
+    "tools that must no longer be used": (
         ChatRequest([UserMessage("hello"), AssistantMessage("", (CALL,)), replied(CALL, "done")], [ADD], "none"),
         {
             "messages": [
@@ -325,7 +325,7 @@ REQUESTS = {
             "additionalModelRequestFields": {"thinking": {"type": "enabled"}},
         },
     ),
-    "calls of somebody else's": (
+    "foreign calls": (
         ChatRequest(
             [
                 AssistantMessage("How can I help?"),
@@ -443,7 +443,7 @@ async def test_api_key_replaces_signature(encrypted, streamed, monkeypatch):
     assert sent == ["Bearer own-key", "Bearer key-of-the-environment"]
 
 
-# --- what comes back
+# --- responses
 
 
 SIGNED = {"reasoningContent": {"reasoningText": {"text": "Hm.", "signature": "c2ln"}}}
@@ -499,7 +499,7 @@ REPLIES = {
             },
         ),
     ),
-    "thoughts that nobody signed": (
+    "unsigned thoughts": (
         message({"reasoningContent": {"reasoningText": {"text": "Hm."}}}, text("Rome")),
         ChatReply("Rome"),
     ),

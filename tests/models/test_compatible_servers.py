@@ -188,7 +188,7 @@ QUIRKS = {
         [delta("stop", tool_calls=[called(0, "a", "weather", ROME)])],
         make_weather_calls(("a", ROME)),
     ),
-    "an end that nobody knows": (
+    "an unknown end": (
         [delta("eos", tool_calls=[called(0, "a", "weather", ROME)])],
         make_weather_calls(("a", ROME)),
     ),

@@ -133,7 +133,7 @@ async def test_exception_of_job_is_raised():
 
 
 class Endless:
-    """Gives numbers, each when it is told to, and knows when it is closed."""
+    """Yields numbers, each on request, and records when it is closed."""
 
     def __init__(self):
         self.go_on, self.closed = threading.Semaphore(1), threading.Event()

@@ -130,7 +130,7 @@ def gemini(monkeypatch):
 
 
 def make_stream(*responses, ending=b"0\r\n\r\n"):
-    """Return an answer that streams its responses; the ending tells whoever reads that it is whole."""
+    """Return an answer that streams its responses; the ending tells the reader that it is complete."""
 
     def answer(handler):
         send_headers(handler)
@@ -316,7 +316,7 @@ REQUESTS = {
             "generationConfig": {},
         },
     ),
-    "replies of a newer model, with calls of somebody else's": (
+    "replies of a newer model, with foreign calls": (
         NEW,
         ChatRequest(
             [
@@ -385,7 +385,7 @@ def _camel(key):
     return "".join([first, *map(str.capitalize, rest)])
 
 
-# --- what comes back
+# --- responses
 
 
 USAGE = {

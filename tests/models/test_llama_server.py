@@ -61,7 +61,7 @@ async def test_closing_stream_stops_generation(llama):
     request = ChatRequest([UserMessage("Count from one to a hundred.")])
     async with aclosing(model.stream(request)) as pieces:
         assert isinstance(await anext(pieces), TextDelta)
-    # Nobody has to wait for the rest of it.
+    # The test does not have to wait for the rest of it.
     assert (await model.reply(ChatRequest([UserMessage("Say hello.")], settings={"max_tokens": 2}))).text
 
 

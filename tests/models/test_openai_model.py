@@ -416,7 +416,7 @@ async def test_lone_surrogate_is_escaped(web, api):
     assert json.dumps(sent(web)).count("a\\\\ud800") == 6
 
 
-# --- what comes back, as a whole and in pieces
+# --- responses, whole and in chunks
 
 
 def chat_forms(message, reason, pieces):
@@ -489,7 +489,7 @@ FORMS = {
         response(text_item("Well"), status="incomplete", incomplete_details={"reason": "content_filter"}),
         ChatReply("Well", (), USAGE, "refusal"),
     ),
-    "an end nobody knows": (
+    "an unknown end": (
         chat_forms({"content": "Well"}, "mystery", [delta(content="Well")]),
         response(text_item("Well"), status="incomplete", incomplete_details={"reason": "steered"}),
         ChatReply("Well", (), USAGE, "other"),
@@ -1151,7 +1151,7 @@ def test_model_works_after_loop_is_closed(web):
     model = model_at(web)
     loop = asyncio.new_event_loop()
     assert loop.run_until_complete(model.reply(HELLO)).text == "hi"
-    # As a loop does it that nobody tells to end its generators; its connections are closed by the server.
+    # As a loop does whose generators are not shut down; its connections are closed by the server.
     loop.close()
     assert asyncio.run(model.reply(HELLO)).text == "hi"
     del loop

@@ -130,7 +130,7 @@ class SameAnswer(dict):
 
 
 class Endless:
-    """An answer without an end: it goes on until whoever asked has gone."""
+    """An endless answer: it goes on until the client has disconnected."""
 
     def __init__(self, kind, start, piece, *, pause=0.0, status=200, headers=()):
         self._kind, self._start, self._piece = kind, start, piece
@@ -362,7 +362,7 @@ async def _catch_model_error(model, *, streaming):
 
 
 def show(error):
-    """Return everything that somebody could see of an exception and of those that it was made of."""
+    """Return everything that is visible of an exception, its causes and its contexts."""
     chained = " ".join(f"{each} {each!r}" for each in chain(error))
     return chained + ("" if error is None else "".join(traceback.format_exception(error)))
 

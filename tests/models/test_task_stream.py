@@ -6,7 +6,7 @@ from toolsemble.models.google._model import stream_in_task
 
 
 class Source:
-    """A stream inside of a stream, which waits after its first item and knows when it is closed."""
+    """A stream inside a stream, which waits after its first item and knows when it is closed."""
 
     def __init__(self, *items):
         self._items = items

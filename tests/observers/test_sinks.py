@@ -167,7 +167,7 @@ def test_raising_sink_is_logged_once(inline, caplog):
 def test_blocking_sink_delays_no_call_for_long(blocking_sink):
     seen = []
     box = Toolbox([Echo()], sinks=[blocking_sink, seen.append])
-    for _ in range(200):  # each would wait in vain, were the sink not known to be late
+    for _ in range(200):  # each would time out if the sink were not known to be late
         assert box.execute(CALL).text == "x"
     wait_until(lambda: len(seen) == 400)
     assert (blocking_sink.seen, box.flush(0.01)) == ([], False)

@@ -370,7 +370,7 @@ def test_fork_forgets_the_workers_of_its_parent():
     workers.release(other)
     workers._forget()
     assert workers.pids() == []
-    until(lambda: not alive(worker.pid) and not alive(other.pid))  # nobody is at the other end of the line
+    until(lambda: not alive(worker.pid) and not alive(other.pid))  # no process is at the other end
     worker.end()
     other.end()
 
@@ -426,7 +426,7 @@ def test_broken_pipe_is_a_dead_worker():
     with pytest.raises(Exception, match="guard the entry point of a script with if __name__ == '__main__'"):
         worker.send(b"x" * 1_000_000)
     worker.end()
-    worker.kill()  # nothing is there any more
+    worker.kill()  # it has already ended
     assert not worker.is_alive()
 
 

@@ -95,7 +95,7 @@ print(model_attributes(agent._config))
 
 @pytest.fixture(scope="module")
 def fork(tmp_path_factory):
-    """Return a copy of the library to which somebody added a provider: two modules and one line."""
+    """Return a copy of the library with an added provider: two modules and one line."""
     root = tmp_path_factory.mktemp("fork")
     package = root / "toolsemble"
     shutil.copytree(Path(toolsemble.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))

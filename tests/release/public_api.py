@@ -39,7 +39,7 @@ NAMES = {
 RELEASED = Path(__file__).parent / "public_api_of"
 """The folder of the lists."""
 
-# Where typed dicts of settings stand that other modules import for type checkers only.
+# The modules of typed dicts of settings that other modules import for type checkers only.
 for name in ("agent._options", "_tools.settings"):
     import_module(f"toolsemble.{name}")
 

@@ -22,7 +22,7 @@ def read_version(text):
 
 
 def find_deprecations():
-    """Yield where a name is deprecated, and the version that does not have it any more."""
+    """Yield where a name is deprecated, and the version that removes it."""
     for path in SOURCES:
         text = path.read_text(encoding="utf-8")
         if "warn_deprecated(" not in text and "renamed={" not in text:

@@ -52,7 +52,7 @@ def accepts(new, old):
 
 
 def find_breaks(old, new):
-    """Yield the names that are gone, and those that some calls do not fit any more."""
+    """Yield the removed names, and the names that some calls no longer fit."""
     for place, parameters in old.items():
         # An object that the package exports by now is described there.
         name = next((each for each in (place, TOP.sub("toolsemble", place)) if each in new), place)

@@ -326,7 +326,7 @@ class TestUsesOfArguments:
 
 
 class TestInitVar:
-    """What a constructor takes and no field keeps cannot be read back, so that nobody could be shown it."""
+    """A constructor parameter that no field stores cannot be read back, so that no reviewer could see it."""
 
     @pytest.mark.parametrize("kind", INIT_ONLY)
     def test_rejects_init_var_in_gated_cached_and_idempotent_tools(self, kind):
@@ -398,7 +398,7 @@ class TestInitVar:
         assert (ran, reviewer.requests) == ([], [])
 
 
-SECRET_KEY = "hunter2-of-ada"  # noqa: S105 - of nobody
+SECRET_KEY = "hunter2-of-ada"  # noqa: S105 - not a real key
 
 
 class TestSecretKeys:
@@ -639,7 +639,7 @@ MOVED = [
 
 @dataclass
 class Normal:
-    """Rewrites its values in a way that changes nothing the second time, and keeps something of its own."""
+    """Rewrites its values in a way that changes nothing the second time, and stores extra state."""
 
     path: str
     number: int = dataclasses.field(init=False, default_factory=iter(range(10**9)).__next__)
@@ -901,7 +901,7 @@ class TestConstructors:
 
 
 class TestTransparency:
-    """Types of which nothing has to be looked at, because nobody's code stands between."""
+    """Types that need no inspection, because no custom code runs in between."""
 
     def test_plain_types_keep_all_values(self):
         @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The reviewer at the terminal: each test has a terminal of its own, and a person who reads before they type."""
+"""The reviewer at the terminal: each test has its own terminal, and a person who reads before they type."""
 
 import asyncio
 import io
@@ -31,7 +31,7 @@ from toolsemble.review._asking.question import Question
 
 pytestmark = pytest.mark.slow
 
-NOT_A_TERMINAL = "standard input is not a terminal, so nobody can be asked"
+NOT_A_TERMINAL = "standard input is not a terminal, so no reviewer can be asked"
 TOLD = f"'delete' is refused: {NOT_A_TERMINAL}; run the program in a terminal, or use another handler"
 LATE = ExitEarly("no answer in time", timed_out=True)
 ENDED = ExitEarly("the input ended")
@@ -493,7 +493,7 @@ def test_colors_argument_overrides_the_environment(person, monkeypatch, colors):
 
 
 class File(io.StringIO):
-    """Is no terminal, and tells when a prompt has been written to it."""
+    """Is not a terminal, and signals that a prompt was written to it."""
 
     def __init__(self):
         super().__init__()
@@ -558,7 +558,7 @@ def test_dumb_terminal_shows_the_time_once(person, monkeypatch, clock):
     assert (shown + person.until("has expired")).count("(0:0") == 1
 
 
-# Answers that nobody waits for
+# Answers to abandoned requests
 
 
 def test_abandoned_prompt_releases_the_terminal(person, clock):

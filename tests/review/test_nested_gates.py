@@ -169,7 +169,7 @@ def test_new_context_inside_a_tool_does_not_bypass_the_gate():
 
     @tool
     def hand_on() -> str:
-        """Let somebody else do it."""
+        """Delegate it to another reviewer."""
         return worker.execute("go", ToolContext()).text
 
     box = Toolbox([hand_on, worker], review=no, approve=["delete"])

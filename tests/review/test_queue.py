@@ -1,4 +1,4 @@
-"""The queue: calls wait in a store, each for its own answer, and nothing is left behind by those who go."""
+"""The queue: calls wait in a store, each for its own answer, and processes that end leave nothing behind."""
 
 import asyncio
 import logging
@@ -153,7 +153,7 @@ async def test_each_call_of_a_turn_continues_at_its_own_answer(store):
     await auntil(lambda: len(store.pending()) == 2)
     first, second = store.pending()
     store.answer(second, Continue())
-    await auntil(lambda: "used" in audit_kinds(store))  # although nobody has answered the first
+    await auntil(lambda: "used" in audit_kinds(store))  # although the first is unanswered
     store.answer(first, ExitEarly(first.arguments["path"]))
     replies = await turn
     by_path = {reply.call.arguments["path"]: reply.text for reply in replies}
@@ -190,7 +190,7 @@ async def test_unanswered_request_expires(store, on_timeout, decision, sync, clo
     question = Question(QueueReview(store, poll=FAST), make_request(timeout=0.1, on_timeout=on_timeout))
     asked = asyncio.create_task(asyncio.to_thread(question.do) if sync else question.ado())
     await auntil(lambda: "expired" in audit_kinds(store))
-    clock.advance(0.1)  # for whoever waits; the store has a clock of its own
+    clock.advance(0.1)  # for waiters; the store has its own clock
     try:
         answer = await asked
     except ReviewTimeoutError:
@@ -351,7 +351,7 @@ async def test_new_process_continues_requests_of_a_dead_one(tmp_path):
         child = os.fork()
         if child == 0:
             Toolbox([delete], review=QueueReview(store, poll=FAST)).execute(call, run_id="r1")
-            os._exit(1)  # never reached: nobody answers in time
+            os._exit(1)  # never reached: no answer comes in time
         await auntil(store.pending)
         os.kill(child, 9)
         await asyncio.to_thread(os.waitpid, child, 0)

@@ -386,7 +386,7 @@ async def test_run_id_of_a_result_is_a_plain_str():
     assert type(result.run_id) is str
 
 
-# Somebody still waits.
+# A process still waits.
 
 
 def test_request_of_a_running_process_is_not_reused(path):

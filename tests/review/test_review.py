@@ -200,7 +200,7 @@ def interrupt():
 
 
 class Interrupted:
-    """Somebody presses Ctrl-C while it waits."""
+    """A person presses Ctrl-C while it waits."""
 
     let_go = threading.Event()
 
@@ -437,7 +437,7 @@ class TestEdits:
 
     def test_edit_with_a_duplicate_key_is_invalid(self):
         assert self.run(Edit('{"path": "a", "path": "b"}'), Edit('{"path": "c"}')) == "c::6"
-        assert self.reviewer.requests[1].prompt == "The edit does not fit: the key 'path' is there twice"
+        assert self.reviewer.requests[1].prompt == "The edit does not fit: duplicate key 'path'"
 
     def test_edit_changed_by_a_validator_is_reviewed_again(self):
         @tool(requires_approval=True)

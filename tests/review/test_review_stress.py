@@ -1,4 +1,4 @@
-"""Up to a thousand calls over one file: each gets its own answer exactly once, whatever becomes of those who answer."""
+"""Up to a thousand calls over one file: each gets its own answer exactly once, even if answering processes die."""
 
 import asyncio
 import json

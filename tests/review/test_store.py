@@ -423,7 +423,7 @@ def test_failed_store_leaves_no_request(store):
     assert (store.pending(), store.audit()) == ([], [])
 
 
-# Somebody writes to the file who does not have the secret.
+# A program without the secret writes to the file.
 
 
 def test_changed_request_is_not_pending_and_cannot_be_answered(file, tmp_path):
@@ -766,7 +766,7 @@ def test_a_store_that_was_emptied_is_refused(tmp_path):
     path = tmp_path / "reviews.db"
     ReviewStore(path).close()
     path.write_bytes(b"")
-    with pytest.raises(ToolConfigurationError, match=r"it is empty, but 'reviews\.db\.key' says that it was in use"):
+    with pytest.raises(ToolConfigurationError, match=r"it is empty, but 'reviews\.db\.key' shows that it was in use"):
         ReviewStore(path)
 
 
@@ -799,7 +799,7 @@ def test_missing_folder_error_names_it(tmp_path, secret):
         ("00" * 31, 0o600, "it does not hold a key of 32 bytes"),
         ("", 0o600, "it does not hold a key of 32 bytes"),
         ("no hex", 0o600, "non-hexadecimal number found in fromhex.. arg at position 0"),
-        ("00" * 32, 0o640, "others can read it; chmod it to 600, or pass a secret"),
+        ("00" * 32, 0o640, "other users can read it; chmod it to 600, or pass a secret"),
     ],
 )
 def test_rejects_invalid_key_file(tmp_path, text, mode, reason):
@@ -817,7 +817,7 @@ def test_rejects_invalid_secret(tmp_path, secret):
             make()
 
 
-# Somebody who can write the file can take the triggers away that keep the record.
+# A program that can write the file can remove the triggers that protect the record.
 FORGET = "DROP TRIGGER IF EXISTS events_last; DELETE FROM events WHERE kind IN ('used', 'withdrawn')"
 
 

@@ -685,7 +685,7 @@ async def test_running_callback_is_answered_after_its_deadline():
         second = workers.submit(post, url, b"", {"Content-Length": "0"})
         assert inside.wait(60)
         with open_slow_client(url) as client:
-            assert is_closed(client)  # there is no room, and nobody to be sent away
+            assert is_closed(client)  # there is no room, and no connection to close
         go_on.set()
         assert (first.result(60), second.result(60)) == ((200, "taken"), (200, "taken"))
 

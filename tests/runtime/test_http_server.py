@@ -22,7 +22,7 @@ HALF = [
 
 
 class App:
-    """Reads a whole body, then answers when it is told to; at ``/early`` it answers at once."""
+    """Reads a whole body, then answers on request; at ``/early`` it answers at once."""
 
     def __init__(self):
         self.may_answer = threading.Event()

@@ -1,4 +1,4 @@
-"""Choices between objects that a constant tells apart, however deep they contain each other."""
+"""Choices between objects that a constant distinguishes, however deep they contain each other."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Same(TypedDict):
 
 
 def make_schema(**names):
-    """Write the same choice by hand; the constant stands behind what is to be read by it."""
+    """Write the same choice by hand; the constant comes after the fields that depend on it."""
     nodes = {
         name: {
             "type": "object",

@@ -172,7 +172,7 @@ def _(driver: str, review: str, interruption: str) -> bool:
     return interruption != "sigterm" or review != "parked" or driver in LASTING
 
 
-@rule("only the client of a stream can leave, and that of a parked run has its end", "driver", "review", "interruption")
+@rule("only the client of a stream can leave, and a parked run's stream has ended", "driver", "review", "interruption")
 def _(driver: str, review: str, interruption: str) -> bool:
     return interruption != "client_gone" or (driver in STREAMED and review != "parked")
 

@@ -16,7 +16,7 @@ Target = frozenset[tuple[str, str]]
 
 @cache
 def all_cases(seed: int = 1) -> tuple[Case, ...]:
-    """Return the cases; those of a seed are always the same ones in the same order.
+    """Return the cases; a seed always gives the same cases in the same order.
 
     Each begins with the first combination that is missing, and takes the values that add the most others; of equally
     good ones the least used.

@@ -205,7 +205,7 @@ def is_whole(seen: Observed) -> bool:
 
 
 def find_detail(seen: Observed) -> str:
-    """Return what the refund came to, as the model was told."""
+    """Return the refund's amount from the reply to the model."""
     return UNKNOWN if seen.unknown else RESULTS[seen.case.decision]
 
 
@@ -316,7 +316,7 @@ def read_frame(frame: str) -> dict[str, Any]:
 
 
 def read_kind(frame: str) -> str:
-    """Return the last event that a frame tells of, in the words of ``agent.stream``; empty if it is not the last."""
+    """Return the last event that a frame describes, in the words of ``agent.stream``; empty if it is not the last."""
     values = read_frame(frame) or {"kind": frame}
     kind = values.get("kind") or ENDS.get(values["type"]) or values["type"].removeprefix("data-")
     reason = (values.get("result") or {}).get("stop_reason") if kind == "final" else None

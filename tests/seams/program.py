@@ -221,7 +221,7 @@ def waking_regularly() -> Iterator[None]:
 
 
 def show_stacks(*_: Any) -> None:
-    """Write where all threads and tasks are, for a test that waits in vain for the end of this process."""
+    """Write the stacks of all threads and tasks, for a test in which this process does not end."""
     faulthandler.dump_traceback(all_threads=True)
     with suppress(RuntimeError):  # there is no event loop
         for task in asyncio.all_tasks(asyncio.get_running_loop()):

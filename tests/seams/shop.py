@@ -1,7 +1,7 @@
 """The agent of all cases: it looks up an order, has a refund made, and answers with what came of it.
 
 Its model decides by the conversation, so any process can continue a run. The effect is a line in a log outside the
-process. No annotations are strings here: those of the tools name local types.
+process. No annotations are strings here: the tools' annotations name local types.
 """
 
 import sys
@@ -142,7 +142,7 @@ def count_turns(case: Case) -> int:
 
 
 def count_calls(case: Case) -> int:
-    """Return how many calls models ask for, without that of the answer."""
+    """Return how many calls models ask for, without the answer's."""
     return 2 + (case.tool in ("catalog", "agent")) + (case.model == "parallel")
 
 
@@ -152,7 +152,7 @@ BUDGETS = {
     "seconds": lambda _: {"max_seconds": 600.0},
     "tight": lambda case: {
         "max_turns": count_turns(case) + 1,
-        "max_tool_calls": count_calls(case) + 2,  # one is that of the answer
+        "max_tool_calls": count_calls(case) + 2,  # one is the answer
         "max_tokens": (count_turns(case) + 1) * USAGE.total,
     },
 }
@@ -348,7 +348,7 @@ def make_idempotency(world: World, stack: ExitStack) -> Any:
 
 
 def start_mcp(world: World, stack: ExitStack, gate: dict[str, Any]) -> Any:
-    """Return the tool of a real MCP server, which is a process of its own."""
+    """Return the tool of a real MCP server, which is a separate process."""
     from toolsemble.mcp import MCPClient
 
     program = ["-m", "seams.mcp_desk", str(world.folder)]

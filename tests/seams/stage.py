@@ -42,7 +42,7 @@ class Exited:
     killed: bool
     """Whether it was killed by the case."""
     told: bool
-    """Whether it was told to end, with SIGTERM or Ctrl-C."""
+    """Whether it was asked to stop, with SIGTERM or Ctrl-C."""
     log: str
     """What it wrote to standard error."""
 
@@ -277,7 +277,7 @@ class Stage:
             self.wait_for(self.is_in_history, "the history has it")
 
     def is_in_history(self) -> bool:
-        """Return whether the history has caught up: it is written by a thread, which a kill ends as well."""
+        """Return whether the history has caught up: it is written by a thread, which a kill also ends."""
         before_body = "call_started" if self.case.review == "none" else "review_decided"
         kind = before_body if self.case.moment == "body" else "review_requested"
         with RunHistory(self.world.data / "history.db") as history:

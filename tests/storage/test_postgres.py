@@ -1,4 +1,4 @@
-"""Stores on Postgres: what differs from a file: the URL, locks, clocks, lost connections, and who is told."""
+"""Stores on Postgres: what differs from a file: the URL, locks, clocks, lost connections, and notifications."""
 
 import asyncio
 import importlib
@@ -196,7 +196,7 @@ class TestTables:
 
     def test_tables_of_an_earlier_version_without_an_upgrade_are_refused(self, opened):
         opened()
-        with pytest.raises(ToolConfigurationError, match="of version 1, which this toolsemble does not read any more"):
+        with pytest.raises(ToolConfigurationError, match="of version 1, which this toolsemble can no longer read"):
             opened(kind=Kind("list of names", 7, 2, KIND.tables))
 
     def test_a_schema_of_something_else_is_refused(self, opened):
@@ -295,7 +295,7 @@ class TestTransactions:
                 present = database.presence.is_present("parent")
                 database.presence.announce("child")
                 os._exit(0 if present and names(database) == ["parent", "child"] else 1)
-            except BaseException:  # told by the status
+            except BaseException:  # reported by the status
                 os._exit(2)
         assert os.waitpid(pid, 0)[1] == 0
         add(database, "parent")
@@ -452,7 +452,7 @@ class TestLeases:
         with RunJournal(postgres_url, lease=1.2) as runs, RunJournal(postgres_url, lease=1.2) as other:
             driver = runs.claim("r1", "clerk", [])
             monkeypatch.setattr("toolsemble._runtime.storage.database._place", lambda: "another machine")
-            for _ in range(3):  # it says that it lives
+            for _ in range(3):  # its heartbeats
                 updated = other.find("r1").updated
                 until(lambda updated=updated: other.find("r1").updated > updated)
                 assert other.find_work() == []
@@ -499,7 +499,7 @@ class TestLeases:
             (first,) = asking.ask([resumable])
             monkeypatch.setattr("toolsemble._runtime.storage.database._place", lambda: "another machine")
             assert [each.arguments for each in looking.pending()] == ["7", "8"]
-            assert looking.ask([resumable]) != [first]  # somebody else waits for it
+            assert looking.ask([resumable]) != [first]  # another process waits for it
             asking._database.presence.close()  # as if it were killed
             until(lambda: "7" not in [each.arguments for each in looking.pending()])
             assert looking.ask([resumable]) == [first]

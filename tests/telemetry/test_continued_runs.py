@@ -471,7 +471,7 @@ def test_a_run_whose_process_was_killed_is_sent_and_counted_once(tmp_path, mode)
 
 
 def test_a_call_that_begins_again_before_the_journal_knew_it_is_counted_once(history):
-    """A process that is killed between the start of a call and its first record cannot be told from another one."""
+    """A process killed between the start of a call and its first record is indistinguishable from another one."""
     ids = {"run_id": "r1"}
     history.emit_all(
         [RunStarted("m", **ids), CallStarted("pay", "c1", {}, **ids), RunStarted("n", parent_id="c1", **ids)]

@@ -1,4 +1,4 @@
-"""Run histories: what is kept of runs, how it is queried, and who may write and read at the same time."""
+"""Run histories: recorded runs, queries, and concurrent writers and readers."""
 
 import asyncio
 import json

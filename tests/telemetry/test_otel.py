@@ -73,7 +73,7 @@ class Traces:
         return span
 
     def parents(self):
-        """The name of each span with that of its parent."""
+        """The name of each span with its parent's name."""
         known = {span.context.span_id: span.name for span in self.spans()}
         return {
             span.name: None if span.parent is None else known.get(span.parent.span_id, "elsewhere")
@@ -891,7 +891,7 @@ def test_trace_continues_in_an_isolated_process(traces, tmp_path):
 
 
 class Leaky(Tool):
-    """Logs what it gets in a call of its own, where nothing says that it is secret."""
+    """Logs its input in a separate call, in which nothing marks it as secret."""
 
     name = "leaky"
     description = "Repeats its input"

@@ -74,7 +74,7 @@ def path(tmp_path):
 
 
 def run_in_child(function, path):
-    """Return what a function in a process of its own sends."""
+    """Return what a function sends in a separate process."""
     ours, theirs = multiprocessing.Pipe(duplex=False)
     child = multiprocessing.get_context("fork").Process(target=function, args=(path, theirs))
     child.start()

@@ -307,7 +307,7 @@ RESULTS = {
         ToolResult.success("ok", attributes={"at": "2024-02-29", "n": 1}),
         ["make: attributes.at (date)"],
     ),
-    "contents of somebody's own": (
+    "custom contents": (
         ToolResult.success("ok", contents=[{"kind": "odd"}]),
         ToolResult.success("ok", contents=[TextContent("{'kind': 'odd'}")]),
         ["make: contents[0] (dict)"],

@@ -218,7 +218,7 @@ def test_gated_tool_runs_unless_the_reviewer_rejects():
 
 
 class Unreadable(Echo):
-    """A tool whose arguments cannot be read, for a reason that nobody thought of."""
+    """A tool whose arguments cannot be read, for an unexpected reason."""
 
     def _define(self):
         return dataclasses.replace(super()._define(), decode=lambda text, steps: {}[text])
@@ -504,7 +504,7 @@ def test_shrink_limits_its_attempts():
     assert len(tried) == 3
 
 
-# -- the built-in tools stand it
+# -- the built-in tools pass
 
 
 class Search:

@@ -105,7 +105,7 @@ def test_read_more_is_a_tool_of_the_toolbox():
     specification = box.specifications[1]
     assert list(specification.parameters["properties"]) == ["result", "page"]
     assert specification.metadata["readOnlyHint"] is True
-    # What the model was given once, nobody has to agree to again.
+    # What the model has already received needs no second approval.
     assert "Rejected" not in read_page(box, "x", 1).text
 
 

@@ -1,4 +1,4 @@
-"""What people write who come from Java: methods for names, descriptions first, a class instead of an object."""
+"""Habits of Java programmers: methods for names, descriptions first, a class instead of an object."""
 
 import warnings
 from dataclasses import dataclass

@@ -91,7 +91,7 @@ async def test_what_waits_is_told_when_it_changes(desk, monkeypatch):
     looks = []
     monkeypatch.setattr("toolsemble._ui.feed.count_waiting", lambda given: looks.append(given) or count_waiting(given))
     following = asyncio.create_task(read(stream, "changed"))
-    await auntil(lambda: len(looks) > 2)  # nothing is told while nothing changes
+    await auntil(lambda: len(looks) > 2)  # nothing is sent while nothing changes
     assert not following.done()
     store = desk.folder.reviews(create=True)
     await asyncio.to_thread(store.ask, [ReviewRequest("Pays", "pay", {}, timeout=None)])

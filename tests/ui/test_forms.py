@@ -1,4 +1,4 @@
-"""Forms: every value can be shown and comes back as it was, and what nobody touched is absent."""
+"""Forms: every value can be shown and comes back as it was, and untouched values are absent."""
 
 import json
 import math

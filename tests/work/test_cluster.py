@@ -1,4 +1,4 @@
-"""Bodies on a cluster: what is sent with them, what comes back, and what is refused before a call."""
+"""Bodies on a cluster: what is sent with them, what is returned, and what is refused before a call."""
 
 import asyncio
 import logging
@@ -256,7 +256,7 @@ def lose_cancelled(future):
 )
 def test_a_call_that_does_not_come_back_has_an_unknown_outcome(lose, reason):
     box = Toolbox([where], executor=ThreadCluster(lose=lose))
-    text = f"Error: 'where' did not come back from the test cluster, and it is unknown whether it took effect: {reason}"
+    text = f"Error: 'where' was lost on the test cluster, and it is unknown whether it took effect: {reason}"
     assert [reply.text for reply in run(box, ToolCall("where", {"x": 1}))] == [text] * 6
 
 
@@ -337,7 +337,7 @@ def test_tools_can_submit_functions_to_the_cluster(cluster):
     with pytest.raises(ValueError, match="invalid literal"):
         cluster.submit(int, "x").result(LONG)
     lost = ThreadCluster(lose=lose_with(RuntimeError("gone"))).submit(pow, 2, 10)
-    with pytest.raises(ToolExecutionError, match="'pow' did not come back"):
+    with pytest.raises(ToolExecutionError, match="'pow' was lost"):
         lost.result(LONG)
 
 

@@ -352,7 +352,7 @@ def test_changed_secrets_are_not_used():
 
 
 class TestKeys:
-    """The key is that of the input that ran."""
+    """The key belongs to the input that ran."""
 
     def test_result_is_cached_under_the_executed_input(self, monkeypatch):
         order, got = Order("ada", 5), []

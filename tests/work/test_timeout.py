@@ -390,7 +390,7 @@ def test_toolbox_timeout_applies_to_tools_without_one(body_until_deadline, gate)
 def test_attributes_of_plain_objects_are_not_settings():
     class Own(Plain):
         timeout = "30s"
-        effects = ["echo", "reverb"]  # noqa: RUF012 - the object is somebody else's
+        effects = ["echo", "reverb"]  # noqa: RUF012 - the object is foreign
         rate_limit = 5
         idempotent = "yes"
 

@@ -115,29 +115,29 @@ class ToolContext(Generic[DepsT_co]):
     deadline: float | None = None
     """When the call must end, on the clock of ``time.monotonic``; None: no deadline."""
     parent_id: str = ""
-    """The id of the call around this one; empty if there is none."""
+    """The id of the enclosing call; empty if there is none."""
     expose_errors: Exposure = "all"
-    """Which error messages the model sees: all, or only those that tools declare for it."""
+    """Which error messages the model sees: all, or only the ones that tools declare for it."""
 
     gates: tuple[InheritedGate, ...] = ()
-    """The approval gates of the toolboxes around this call, which also apply to calls inside this one."""
+    """The approval gates of the enclosing toolboxes, which also apply to nested calls."""
 
     deps: DepsT_co = None  # type: ignore[assignment]  # None is not of the type, but a run without deps has nothing else
     """The dependencies of the run, as passed to ``agent.run(deps=...)`` or ``box.execute(deps=...)``; hidden from the
     model."""
 
     user_message: UserMessage | None = None
-    """The message of the user that the run of the agent answers; None outside of an agent. A nested agent has its own:
-    what it was asked."""
+    """The user's message that the agent's run answers; None outside an agent. A nested agent has its own:
+    its prompt."""
 
     place: Place | None = None
-    """The place of the call in a run that is recorded in a journal; None if it is not."""
+    """The call's place in a journaled run; None without a journal."""
 
     @property
     def idempotency_key(self) -> str:
         """A key that all attempts to make this call share, for services that take one.
 
-        With a journal it is the same after a crash. Without one it is made of the ids of the run and the call.
+        With a journal it is the same after a crash. Without one it consists of the run id and the call id.
 
         >>> ToolContext(run_id="order-7", call_id="c1").idempotency_key
         'order-7/c1'
@@ -181,7 +181,7 @@ class ToolContext(Generic[DepsT_co]):
     def progress(self, fraction: float | None, message: str = "") -> None:
         """Report the progress of the call to sinks and streams; the model does not see it.
 
-        :param fraction: the part of the work that is done, from 0 to 1; None: unknown. Other numbers are clamped, and
+        :param fraction: the completed fraction of the work, from 0 to 1; None: unknown. Other numbers are clamped, and
             other values count as unknown, so that a wrong estimate does not fail the call.
         :param message: what is being done
 
@@ -194,7 +194,7 @@ class ToolContext(Generic[DepsT_co]):
     def request_approval(self, description: str, **terms: Unpack[ReviewTerms]) -> ReviewDecision:
         """Ask the reviewer during a call, and wait in this thread; return ``Continue()`` if there is no reviewer.
 
-        It raises :class:`~toolsemble.ReviewTimeoutError` if nobody answers in time and ``on_timeout`` is ``FAIL``.
+        It raises :class:`~toolsemble.ReviewTimeoutError` if no answer arrives in time and ``on_timeout`` is ``FAIL``.
 
         :param description: what the reviewer has to decide
         :param terms: ``arguments`` to show, a dict or a str (default: none); ``timeout`` in seconds (300; 0 or None
@@ -232,7 +232,7 @@ _current: ContextVar[ToolContext | None] = ContextVar("toolsemble._engine.contex
 _NONE: Mapping[tuple[str, str], bool] = {}
 
 resumed_calls: ContextVar[Mapping[tuple[str, str], bool]] = ContextVar("toolsemble.resumed_calls", default=_NONE)
-"""The calls of a paused run that go on, by the call around them and their id, and whether their work had begun.
+"""The resumed calls of a paused run, by enclosing call and id, and whether their work had begun.
 
 The calls of a journaled run have a place instead."""
 
@@ -263,7 +263,7 @@ def was_run(context: ToolContext) -> bool:
 
 # Not wrapped in functions, because every call uses them.
 current_context: Callable[[], ToolContext | None] = _current.get
-"""Returns the context of the current call, or None outside of a call."""
+"""Returns the context of the current call, or None outside a call."""
 
 enter: Callable[[ToolContext | None], Token[ToolContext | None]] = _current.set
 """Makes a context the current one, until :func:`leave`, or until the previous one is entered again.
@@ -294,7 +294,7 @@ Run: TypeAlias = dict[str, Any]
 
 
 class UnnamedRunId(GeneratedRunId):
-    """The id of a run of a toolbox for which the program did not set one.
+    """The id of a toolbox run for which the program did not set one.
 
     >>> new_unnamed_run() == new_unnamed_run()
     False
@@ -361,7 +361,7 @@ def _wrong_type(name: str, expected: str, given: object) -> TypeError:
 
 
 def _inherit_run(own: ToolContext, outer: ToolContext) -> Run:
-    """Return the fields that a call inherits from the call around it, unless the toolbox sets them."""
+    """Return the fields that a call inherits from the enclosing call, unless the toolbox sets them."""
     run: Run = {"run_id": outer.run_id, "deadline": outer.deadline, "parent_id": outer.call_id}
     if outer.place is not None and outer.place.is_scope:
         run["place"] = outer.place  # of the turn, in a journaled run

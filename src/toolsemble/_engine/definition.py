@@ -58,7 +58,7 @@ class Layer(ABC):
     keeps_outcomes: bool = False
     """Whether it answers later calls with the outcome of one: a call must then not be left open inside."""
     survives: bool = False
-    """Whether it knows after a crash what became of a call."""
+    """Whether it knows a call's outcome after a crash."""
 
     @abstractmethod
     def around(self, definition: Any, value: Any, context: Any, inner: Inner) -> Generator[Any, Any, Any]:
@@ -131,11 +131,11 @@ class Policy:
     needs: NeededSlots | None = None
     """Returns the slots and resource names that a call with an input holds while it runs; None: none."""
     rates: tuple[Any, ...] = ()
-    """The rate limits, that of the tool first."""
+    """The rate limits, the tool's own first."""
     layers: tuple[Layer, ...] = ()
     """The layers around the body and the wait for its slots, innermost first."""
     nearest: tuple[Layer, ...] = ()
-    """The layers next to the body, inside of all limits, innermost first; for tests."""
+    """The layers directly around the body, within all limits, innermost first; for tests."""
     limits: bool = field(init=False, compare=False)
     """Whether the policy limits calls; if not, it only describes the tool."""
     binds: bool = field(init=False, compare=False)
@@ -154,7 +154,7 @@ class Policy:
 
     @property
     def hints(self) -> dict[str, bool]:
-        """The effects as annotations of the Model Context Protocol.
+        """The effects as Model Context Protocol annotations.
 
         >>> Policy(effects="irreversible").hints
         {'readOnlyHint': False, 'destructiveHint': True}
@@ -194,7 +194,7 @@ class Names(NamedTuple):
 
 
 class Need(NamedTuple):
-    """A context field that a tool cannot do without.
+    """A context field that a tool requires.
 
     >>> Need("find_order", "ToolContext[Shop]").tool
     'find_order'
@@ -203,7 +203,7 @@ class Need(NamedTuple):
     tool: str
     """The name of the tool."""
     declared: str
-    """The type of the parameter that takes it, as it is declared."""
+    """The type of the parameter that takes it, as declared."""
 
 
 class Flow(Protocol):
@@ -314,7 +314,7 @@ class ToolDefinition:
     secret: bool = False
     """Whether a parameter is or contains a secret."""
     pinned: str = ""
-    """The digest by which a lock has pinned the tool: an approval is valid for this version only; "" without a lock."""
+    """The digest with which a lock file pins the tool: an approval holds for this version only; "" without a lock."""
     logger: logging.Logger = field(init=False)
     """The logger of the tool, named after it."""
     deps_need: Need | None = field(init=False)
@@ -334,10 +334,10 @@ class ToolDefinition:
             object.__setattr__(self, "decode", CautiousReader(self.decode))
             object.__setattr__(self, "accept", CautiousReader(self.accept))
         if self.gate is not None:
-            self.check_no_init_vars("a reviewer could not be shown it")
+            self.check_no_init_vars("a reviewer could not see it")
 
     def _find_deps_need(self) -> Need | None:
-        """Return which tool needs deps; found here, so that a call only has to look."""
+        """Return which tool needs deps; computed once, so that a call only reads a field."""
         if "deps" in self.needs:
             return Need(self.name, self.needs["deps"])
         parts = () if self.flow is None else self.flow.tools()
@@ -350,19 +350,19 @@ class ToolDefinition:
         return self.flow is not None and any(isinstance(part.decode, CautiousReader) for part in self.flow.parts())
 
     def check_no_init_vars(self, otherwise: str) -> None:
-        """Raise if the input type has an InitVar; ``otherwise`` says what could not work."""
+        """Raise if the input type has an InitVar; ``otherwise`` says what would not work."""
         if self.arguments is not None and (init_only := self.arguments.init_only):
             raise ToolDefinitionError(
-                f"Tool '{self.name}': {init_only} is an InitVar, which no object keeps, so {otherwise}; make it a field"
+                f"Tool '{self.name}': {init_only} is an InitVar, stored by no object, so {otherwise}; make it a field"
             )
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names that a pattern of approval may mean: the tool's, and the one that it has at an MCP server."""
+        """The names that an approval pattern may match: the tool's, and its name on an MCP server."""
         origin = self.metadata.get("mcp")
         if not isinstance(origin, Mapping) or not isinstance(own := origin.get("name"), str):
             return (self.name,)
-        # The tool's name may have been shortened, so that it no longer says what the tool does.
+        # The tool's name may have been shortened, so that it no longer describes the tool.
         return tuple(dict.fromkeys((self.name, own, f"{origin.get('server')}_{own}")))
 
     @property
@@ -372,7 +372,7 @@ class ToolDefinition:
         return not (self.awaits or self.inline or bounded) and self.gate is None and self.flow is None
 
     def specification(self, *, bounds: bool = False) -> ToolSpecification:
-        """Return the specification that models are shown; with ``bounds``, also as keywords of the schema."""
+        """Return the specification for models; with ``bounds``, bounds are also schema keywords."""
         from toolsemble._schema.portable import make_portable
 
         parameters = {"type": "object", **make_portable(self.schema(), bounds=bounds)[0]}
@@ -488,7 +488,7 @@ def dry_result(name: str) -> ToolResult:
 
 
 def add_layer(definition: ToolDefinition, layer: Layer | None) -> ToolDefinition:
-    """Return the definition with a layer next to its body, inside of all limits; None adds nothing."""
+    """Return the definition with a layer directly around its body, within all limits; None adds nothing."""
     if layer is None:
         return definition
     policy = definition.policy or Policy()
@@ -516,7 +516,7 @@ def string_definition(name: object, description: object, body: Callable[[str], A
 
 
 def _accept_input(value: object, owner: str, steps: frozenset[str]) -> Decoded:
-    """Return the input that a program passes: a text as it is, and arguments as a model would send them."""
+    """Return the input that a program passes: text unchanged, arguments as the JSON that a model would send."""
     if isinstance(value, Mapping):
         return decode_input(json_text(dict(value), owner), owner, steps)
     return plain_input(value, owner), ()
@@ -547,7 +547,7 @@ def typed_definition(
 
 
 def _write_arguments(value: object, owner: str) -> str:
-    """Return arguments that a program passes as JSON text; None as no arguments."""
+    """Return a program's arguments as JSON text; None means no arguments."""
     if isinstance(value, Mapping):
         return json_text(dict(value), owner)
     return json_text({} if value is None else value, owner)
@@ -561,7 +561,7 @@ def _decode_strict(arguments: Arguments, text: str, steps: frozenset[str]) -> De
 def rename_definition(definition: ToolDefinition, name: object, description: object = None) -> ToolDefinition:
     """Return the definition of the same tool under another name; raise if the name or description is not valid.
 
-    :param description: another description for the model; None: that of the definition
+    :param description: another description for the model; None: the definition's own
 
     >>> shout = rename_definition(string_definition("shout", "Says it louder", str.upper), "crm_shout")
     >>> shout.decode("{}", frozenset())

@@ -29,7 +29,7 @@ _NAMES = {"AssistantMessage": conversation.AssistantMessage, "Message": conversa
 
 
 class _Codec(NamedTuple):
-    """The writer and the reader of values of one type; the second argument of the reader is the place of the value."""
+    """The writer and the reader of values of one type; the reader's second argument is the value's place."""
 
     write: Callable[[Any], Any]
     read: Callable[[Any, str], Any]
@@ -50,7 +50,7 @@ class EventCodec:
         """Set the types of events.
 
         :param kinds: the types of events that can be read
-        :param convert: returns a value of any other type, such as an argument of a call, as a JSON value
+        :param convert: converts a value of any other type, such as a call's argument, to a JSON value
         """
         origins = [get_origin(each) or each for each in kinds]  # an event may be generic
         self.kinds: dict[str, Any] = {each.kind: each for each in origins}
@@ -58,7 +58,7 @@ class EventCodec:
         self._any = _Codec(convert, lambda value, _: value)
         self._lock = fork_safe_lock(self)
         self._fields: dict[Any, _Codec] = {}
-        self._unfinished: dict[Any, _Codec] = {}  # of dataclasses whose codec is being made, while the lock is held
+        self._unfinished: dict[Any, _Codec] = {}  # for dataclasses whose codec is under construction; needs the lock
         self._known: dict[Any, _Codec] = {
             **_OWN_CODECS,
             Any: self._any,
@@ -104,7 +104,7 @@ class EventCodec:
     def _fields_codec(self, kind: Any) -> _Codec:
         found = self._fields.get(kind)
         if found is None:
-            with self._lock:  # threads that use an event type for the first time get finished codecs only
+            with self._lock:  # a thread never sees an unfinished codec
                 found = self._fields.get(kind) or self._unfinished.get(kind) or self._add_fields_codec(kind)
         return found
 
@@ -117,7 +117,7 @@ class EventCodec:
         return found
 
     def _write_later(self, kind: Any, value: Any) -> Any:
-        """Write an object of a dataclass that contains itself, with the codec that was made in the meantime."""
+        """Write an object of a recursive dataclass, with the codec that is finished by now."""
         return self._fields_codec(kind).write(value)
 
     def _read_later(self, kind: Any, value: Any, place: str) -> Any:
@@ -144,7 +144,7 @@ class EventCodec:
         return _Codec(write, read)
 
     def _optional_codec(self, options: tuple[Any, ...]) -> _Codec:
-        """Return the codec of a union: of a type and None, or else of any JSON value."""
+        """Return the codec of a union: an optional type, or else any JSON value."""
         others = [option for option in options if option is not NoneType]
         inner = self._codec_for(others[0]) if len(others) == 1 else self._any
         return _Codec(
@@ -198,7 +198,7 @@ def _read_enum(kind: type[Enum], value: Any, place: str) -> Enum:
 
 
 def _read_own(read: Callable[[Any], Any]) -> Callable[[Any, str], Any]:
-    """Return a reader for a type with its own JSON form, whose errors have the place in front."""
+    """Return a reader for a type with its own JSON form, whose errors begin with the place."""
 
     def read_with_place(value: Any, place: str) -> Any:
         try:

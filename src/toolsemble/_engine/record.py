@@ -21,7 +21,7 @@ else:  # sync programs do not need it
     asyncio = LazyModule("asyncio")
 
 LOG_LIMIT = 200
-"""Default of the characters of input and output that a log line shows."""
+"""Default number of input and output characters in a log line."""
 
 
 def record(
@@ -34,12 +34,12 @@ def record(
 ) -> None:
     """Record a call in the metrics and the log; exceptions here are logged and not raised.
 
-    A call that waits, or that continues elsewhere, is recorded when it ends.
+    A call that waits or continues elsewhere is recorded when it ends.
 
     ``error`` is what the tool raised; ``result`` is None if the error is raised to the caller.
     """
     if error is not None and is_unfinished(error):
-        return  # the logs of reviews and journals say why
+        return  # the logs of reviews and journals have the reason
     try:
         if context.metrics is not SILENT:
             _count(context, determine_outcome(result, error), duration)
@@ -95,7 +95,7 @@ def count(context: ToolContext, counter: str, amount: int = 1) -> None:
 
 
 def input_text(given: object) -> str:
-    """Return the input of a call as text: that of a pipeline step as JSON, or as the text of the step before it.
+    """Return the input of a call as text; a pipeline step's input as JSON, or as the previous step's text.
 
     >>> input_text(ToolResult.success("21 C", {"celsius": 21})), input_text(ToolResult.success("21 C"))
     ('{"celsius": 21}', '21 C')
@@ -125,7 +125,7 @@ def determine_outcome(result: ToolResult | None, error: BaseException | None) ->
 
 
 def is_unfinished(error: BaseException) -> bool:
-    """Return whether a call has not ended with an exception: it waits for a person, or its run continues elsewhere.
+    """Return whether an exception leaves a call unfinished: it waits for a person, or its run continues elsewhere.
 
     >>> is_unfinished(CallPausedError()), is_unfinished(RunCancelledError()), is_unfinished(ValueError())
     (True, False, False)

@@ -1,4 +1,4 @@
-"""Checks of settings, and warnings at the line of the program that caused them."""
+"""Checks of settings, and warnings attributed to the caller's line."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ def check_count(what: str, value: object, *, least: int, other: str = "") -> Non
 
 
 def check_setting(owner: str, name: str, known: Iterable[str], renamed: Mapping[str, str] | None = None) -> None:
-    """Raise TypeError if a setting is unknown: with the nearest name, or with all names if none is near.
+    """Raise TypeError if a setting is unknown: with the closest name, or with all names if none is close.
 
-    :param renamed: the old names among the known ones, each with the new name, which the message has instead
+    :param renamed: deprecated names among the known ones, mapped to the new names, which the message shows
 
     >>> check_setting("A tool", "require_approval", ["effects", "requires_approval"])
     Traceback (most recent call last):
@@ -89,7 +89,7 @@ def check_setting(owner: str, name: str, known: Iterable[str], renamed: Mapping[
 
 
 def format_seconds(seconds: float) -> str:
-    """Return seconds as text with three significant digits, and without a fraction from 100 seconds on.
+    """Return seconds as text with three significant digits, without a fraction from 100 seconds up.
 
     >>> format_seconds(0.01234), format_seconds(3599.6)
     ('0.0123 s', '3600 s')
@@ -101,9 +101,9 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 def warn_deprecated(old: str, new: str, *, removed_in: str) -> None:
-    """Warn with a :class:`DeprecationWarning` that a public name goes away, and name what to write instead.
+    """Warn with a :class:`DeprecationWarning` that a public name will be removed, and name its replacement.
 
-    :param removed_in: the version that will not have it any more, at least two minor versions after the first warning
+    :param removed_in: the version that removes it, at least two minor versions after the first warning
 
     >>> with warnings.catch_warnings(record=True) as found:
     ...     warnings.simplefilter("always")
@@ -116,7 +116,7 @@ def warn_deprecated(old: str, new: str, *, removed_in: str) -> None:
 
 
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the line that called this library; Python shows the same warning of a line once.
+    """Warn at the line that called this library; Python shows the same warning once per line.
 
     >>> with warnings.catch_warnings(record=True) as found:
     ...     warnings.simplefilter("always")
@@ -124,7 +124,7 @@ def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
     >>> str(found[0].message)
     'the tool has no description'
     """
-    frame, level = sys._getframe(1), 2  # noqa: SLF001 - there is no public way to look at callers
+    frame, level = sys._getframe(1), 2  # noqa: SLF001 - there is no public way to inspect callers
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)

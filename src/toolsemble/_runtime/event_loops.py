@@ -1,4 +1,4 @@
-"""Event loops: run async code from sync code, and find out what is async."""
+"""Event loops: run async code from sync code, and detect what is async."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Outcome: TypeAlias = "list[Any]"
 def unwrap_outcome(outcome: Outcome) -> Any:
     """Return the value of an outcome or raise its exception, and empty the outcome.
 
-    The traceback of the exception refers to frames that refer to the outcome: the cycle would keep both alive.
+    The exception's traceback refers to frames that refer to the outcome: the cycle would keep both alive.
 
     >>> unwrap_outcome([42, None])
     42
@@ -68,12 +68,12 @@ def is_awaitable(value: object) -> TypeGuard[Awaitable[Any]]:
     >>> is_awaitable("text")
     False
     """
-    # Checked on the class: a mock may claim to have any attribute.
+    # Checked on the class: a mock has every attribute.
     return hasattr(type(value), "__await__")
 
 
 def unwrap_stop_iteration(error: BaseException) -> BaseException:
-    """Return the original exception of a function: Python wraps a StopIteration that leaves a coroutine.
+    """Return a function's original exception: Python wraps a StopIteration that leaves a coroutine.
 
     >>> unwrap_stop_iteration(ValueError("no such key"))
     ValueError('no such key')
@@ -83,7 +83,7 @@ def unwrap_stop_iteration(error: BaseException) -> BaseException:
 
 
 def finish(work: Awaitable[T]) -> T:
-    """Run an awaitable to its end from sync code, and return its result.
+    """Run an awaitable to completion from sync code, and return its result.
 
     It runs in a new event loop each time, so a client that is bound to a loop must be created inside, not stored.
 
@@ -130,7 +130,7 @@ class OwnLoop:
         self._task: asyncio.Task[Any] | None = None
 
     def finish(self, work: Awaitable[T]) -> T:
-        """Run an awaitable to its end and return its result."""
+        """Run an awaitable to completion and return its result."""
         return _run(self._track(work))
 
     def cancel(self) -> None:
@@ -157,7 +157,7 @@ def _run(work: Awaitable[T]) -> T:
 
     outcome: Outcome = []
 
-    # Stored, not returned: the runner asks for the signal handler, which formats its task with all that it returned.
+    # Stored, not returned: the runner gets the signal handler, which formats its task with the return value.
     async def store_outcome() -> None:
         try:
             outcome[:] = [await work, None]
@@ -246,7 +246,7 @@ def abandon_task(task: asyncio.Task[Any], gone: Callable[[], None]) -> None:
 
     _abandoned[task] = gone
     task.add_done_callback(lambda _: _abandoned.pop(task, gone)())
-    asyncio.tasks._unregister_task(task)  # noqa: SLF001 - the documented way to exclude a task from the end of its loop
+    asyncio.tasks._unregister_task(task)  # noqa: SLF001 - the documented way to exclude a task from the loop's shutdown
     task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - the caller logs it
 
 

@@ -12,9 +12,9 @@ _NAME = "toolsemble"
 
 
 def import_extra(module: str, *, extra: str, user: str) -> ModuleType:
-    """Import a module of an optional package; if it is missing, raise an error that says how to install it.
+    """Import a module of an optional package; if it is missing, raise an error with the install command.
 
-    Constructors call it, so that the error comes while the program is set up, not during a call.
+    Constructors call it, so that the error comes at startup, not during a call.
 
     >>> import_extra("json", extra="web", user="WebScraperTool").__name__
     'json'
@@ -44,7 +44,7 @@ def install_command(extra: str) -> str:
     if "dir_info" in source:
         return _install_folder(url, extra, editable=source["dir_info"].get("editable") is True)
     vcs = source.get("vcs_info", {})
-    # Without the commit, because the extras of the newest one are as good.
+    # Without the commit, because the latest commit's extras will do.
     revision = f"@{vcs['requested_revision']}" if vcs.get("requested_revision") else ""
     address = f"{vcs['vcs']}+{url}{revision}" if vcs.get("vcs") else url
     return f"pip install {_quote(f'{_NAME}[{extra}] @ {address}')}"
@@ -59,12 +59,12 @@ def _install_folder(url: str, extra: str, *, editable: bool) -> str:
 
 
 def _quote(requirement: str) -> str:
-    """Return a requirement in quotes: brackets and blanks mean something to a shell."""
+    """Return a requirement in quotes: brackets and blanks are special to a shell."""
     return f"'{requirement}'" if "'" not in requirement else f'"{requirement}"'
 
 
 def _read_direct_url() -> dict[str, Any]:
-    """Return where the library was installed from, as pip recorded it; empty if that is an index, or unknown."""
+    """Return pip's record of where the library was installed from; empty for an index, or if unknown."""
     import json
     from importlib.metadata import PackageNotFoundError, distribution
 

@@ -13,21 +13,21 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MAX_HEAD = 32_768
-"""The most bytes of a request's line and headers."""
+"""Maximum bytes of a request's line and headers."""
 SECONDS = 30.0
-"""How long a client may take to send a whole request."""
+"""Seconds that a client may take to send a complete request."""
 
 _UNFINISHED = (h11.IDLE, h11.SEND_BODY)
 
 
 def bound_server(connections: int, seconds: float = SECONDS) -> dict[str, Any]:
-    """Return the settings of a ``uvicorn.Config`` that bound what clients can hold open without asking for anything.
+    """Return the settings of a ``uvicorn.Config`` that limit connections which send no request.
 
     A connection whose request is not complete in time is closed. Above the number of connections, the one that has
-    waited longest for its request is closed; if all are busy, the new one is answered with 503.
+    been idle longest is closed; if all are busy, the new one is answered with 503.
 
-    :param connections: the most connections at one time
-    :param seconds: the time for a whole request, its headers and its body
+    :param connections: maximum concurrent connections
+    :param seconds: timeout for a complete request, with headers and body
 
     >>> bound_server(100)["limit_concurrency"]
     101
@@ -53,7 +53,7 @@ class BoundedProtocol(H11Protocol):
     def _bound(self, waiting: dict[BoundedProtocol, None], most: int, seconds: float) -> None:
         """Set the limits.
 
-        :param waiting: the connections without a complete request, the oldest first; shared by those of a server
+        :param waiting: the connections without a complete request, oldest first; shared by all connections of a server
         """
         self._waiting = waiting
         self._most = most
@@ -61,7 +61,7 @@ class BoundedProtocol(H11Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as the base class
-        """Start to wait for a request; make room for it if there are too many connections."""
+        """Start waiting for a request; close the oldest idle connection if there are too many."""
         super().connection_made(transport)
         if len(self.connections) > self._most and self._waiting:
             oldest = next(iter(self._waiting))
@@ -70,12 +70,12 @@ class BoundedProtocol(H11Protocol):
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop to wait."""
+        """Stop waiting."""
         self._stop_waiting()
         super().connection_lost(exc)
 
     def handle_events(self) -> None:
-        """Handle what was received, also after a response; wait for the rest of the request."""
+        """Handle received data, also after a response; wait for the rest of the request."""
         super().handle_events()
         self._watch()
 
@@ -96,7 +96,7 @@ class BoundedProtocol(H11Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """The values of the header ``Host`` that are accepted: a page of another name, rebound to this address, is not.
+    """The accepted values of the header ``Host``; a page under another name, rebound to this address, is rejected.
 
     >>> hosts = Hosts()
     >>> [hosts.accepts(each) for each in ("127.0.0.1:7771", "localhost.", "[::1]:80", "evil.example", "a@127.0.0.1")]
@@ -104,7 +104,7 @@ class Hosts:
     """
 
     names: frozenset[str] = frozenset()
-    """Further names under which the server is reached."""
+    """Additional names of the server."""
     addresses: bool = False
     """Whether any IP address is accepted; the name of a page can be rebound, its address cannot."""
 
@@ -125,7 +125,7 @@ class Hosts:
         return self.addresses or address.is_loopback
 
     def accepts_origin(self, origin: str) -> bool:
-        """Return whether a value of ``Origin`` is a page of an accepted host.
+        """Return whether a value of ``Origin`` belongs to an accepted host.
 
         >>> [Hosts().accepts_origin(f"http://{each}") for each in ("localhost:80", "localhost:80.evil.example", "")]
         [True, False, False]
@@ -135,7 +135,7 @@ class Hosts:
 
 
 def _read_name(host: str) -> str:
-    """Return the name in a Host header, without port; empty if there is more in it than a name and a port."""
+    """Return the name in a Host header, without port; empty if it has more than a name and a port."""
     if any(sign in host for sign in "@/?#\\ "):
         return ""
     try:

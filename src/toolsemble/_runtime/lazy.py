@@ -1,8 +1,8 @@
-"""Lazy loading: of the names of a package, and of a module that most calls do not need."""
+"""Lazy loading of a package's names, and of modules that most calls do not need."""
 
 from __future__ import annotations
 
-# Not from typing: importing that would take longer than all the rest of a package that loads lazily.
+# Not from typing: importing it would take longer than everything else in a lazy package.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -15,13 +15,13 @@ def export_lazily(
     everyday: Sequence[str] = (),
     renamed: Mapping[str, tuple[str, str]] | None = None,
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package, whose names are loaded on first use.
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` for a package whose names are loaded on first use.
 
     :param package: the globals of the package
     :param homes: the names that each of its modules exports; a module next to the package has a dot: ``.result``
-    :param everyday: the names that ``dir`` and ``__all__`` show, for a package with so many that they hide each other;
+    :param everyday: the names that ``dir`` and ``__all__`` show, for a package with too many to list;
         the attribute ``names`` of its ``__getattr__`` lists all of them
-    :param renamed: old names, which still load and warn; each with the new one and the version that removes the old one
+    :param renamed: old names, which load with a warning, mapped to the new name and the version that removes them
 
     >>> load, _, names = export_lazily({"__name__": "toolsemble"}, {"_vocabulary.result": ("ToolResult",)})
     >>> names, load("ToolResult").success("ready").text
@@ -58,7 +58,7 @@ def export_lazily(
 class LazyModule:
     """A module that is imported when one of its names is first used.
 
-    For the path of calls, where an import statement in a function would cost time in every call.
+    For the call path, where an import statement in a function would cost time in every call.
 
     >>> LazyModule("json").loads("[1]")
     [1]

@@ -25,7 +25,7 @@ Slot: TypeAlias = "list[Claim]"  # a call, followed by the nested calls that sha
 
 
 class Slots:
-    """A limited number of slots, such as those of one toolbox or one tool.
+    """A limited number of slots, such as the slots of a toolbox or a tool.
 
     >>> Slots(3).count
     3
@@ -78,14 +78,14 @@ class Claim:
         return self.left and all(body.ended for body in self.bodies)
 
     def chain(self) -> Iterator[Claim]:
-        """Yield the claim and those of the enclosing calls, innermost first."""
+        """Yield this claim and the enclosing calls' claims, innermost first."""
         claim: Claim | None = self
         while claim is not None:
             yield claim
             claim = claim.parent
 
     def is_inside(self, other: Claim) -> bool:
-        """Return whether the call is the one that holds the other claim, or is nested in it."""
+        """Return whether the call holds the other claim, or is nested in the call that does."""
         return any(each is other for each in self.chain())
 
 
@@ -137,17 +137,17 @@ def capacity_of(name: Hashable) -> int:
 
 
 class DeadlockError(Exception):
-    """A call would wait for something that is released only after the call itself has ended."""
+    """A call would wait for a resource that is released only after the call itself has ended."""
 
 
 class Table:
-    """The claims that are granted and those that wait, for threads and for tasks of any event loop.
+    """The granted and the waiting claims, for threads and for tasks of any event loop.
 
-    Claims are granted first come, first served; one that waits for a resource does not block slots. Claims of nested
+    Claims are granted first come, first served; claims that wait for a resource do not block slots. Claims of nested
     calls go first, because others may wait for what the enclosing calls hold. A slot is shared with nested calls, one
     at a time. A wait that would be a deadlock is refused.
 
-    An interrupt may cut off a change anywhere. The claims themselves are the truth: which are in the table, which have
+    An interrupt may cut off a change anywhere. The claims are the source of truth: which are in the table, which have
     slots, and which were released; each of these changes in one step. The rest is rebuilt by the next caller.
 
     >>> table, claim = Table(), Claim(["file:a", Slots(1)])
@@ -159,7 +159,7 @@ class Table:
         self._reset_all()
 
     def _reset_all(self) -> None:
-        # Reentrant: the garbage collector may close a dropped call anywhere, even in here, and that releases its claim.
+        # Reentrant: the garbage collector may close a dropped call anywhere, even here, and that releases its claim.
         self._lock = threading.RLock()
         # Locked during a change. The interpreter unlocks it, so that no interrupt can leave it locked.
         self._changing = threading.Lock()
@@ -175,7 +175,7 @@ class Table:
     def acquire(self, claim: Claim) -> bool:
         """Grant a claim, or let it wait; return whether it is granted. Raise :class:`DeadlockError` for a deadlock.
 
-        The caller must release the claim in a ``finally``, whatever is raised here.
+        The caller must release the claim in a ``finally``, even if this raises.
         """
         with self._lock:
             if self._changing.locked():
@@ -191,7 +191,7 @@ class Table:
         return bool(claim.slots)
 
     def release(self, claim: Claim) -> None:
-        """Release what a claim holds or waits for as soon as no body uses it; calling it twice is harmless."""
+        """Release everything a claim holds or waits for as soon as no body uses it; a second call does nothing."""
         claim.left = True
         self.release_if_unused(claim)
 
@@ -202,7 +202,7 @@ class Table:
             self._process_released()
 
     def keep(self, claim: Claim, body: Body) -> None:
-        """Keep what a claim holds until a body has ended, as well."""
+        """Keep everything a claim holds until a body has ended, too."""
         with self._lock:
             claim.bodies = (*(each for each in claim.bodies if not each.ended), body)
 
@@ -239,7 +239,7 @@ class Table:
         self._consistent = False
 
     def _process_released(self) -> None:
-        """Process released claims, unless a change is in progress: that does it when it is complete."""
+        """Process released claims, unless a change is in progress, which does this at its end."""
         while self._released and not self._changing.locked():
             with self._changing:
                 while self._released:
@@ -311,7 +311,7 @@ class Table:
         del self._claims[claim]
 
     def _repair(self) -> None:
-        """Rebuild what is derived from the claims, and grant those that were missed."""
+        """Rebuild the state derived from the claims, and grant the claims that were missed."""
         self._held, self._queues, self._nested, self._loops = {}, {}, {}, {}
         for claim in [claim for claim in self._claims if claim.is_over]:
             claim.slots = {}
@@ -441,7 +441,7 @@ _current: ContextVar[Hold | None] = ContextVar("toolsemble.hold", default=None)
 
 
 class Hold(Claim):
-    """A claim held until its call, and every body that outlives the call, has ended; a brief one waits for no body.
+    """A claim held until its call, and every body that outlives the call, has ended; a brief hold waits for no body.
 
     >>> hold = Hold(["file:a"])
     >>> TABLE.acquire(hold)
@@ -462,7 +462,7 @@ class Hold(Claim):
         _current.set(self)
 
     def leave(self) -> None:
-        """Release everything, now or when a body that outlives the call has ended; calling it twice is harmless."""
+        """Release everything, now or when a body that outlives the call has ended; a second call does nothing."""
         TABLE.release(self)
         # Compared, not remembered: an interrupt may come before a flag is set. A generator closed by the garbage
         # collector may run in another context, where there is nothing to undo.
@@ -487,7 +487,7 @@ class Hold(Claim):
 
 
 def current_hold() -> Hold | None:
-    """Return the hold of the enclosing call; None outside of a call that holds something.
+    """Return the hold of the enclosing call; None outside a call that holds something.
 
     >>> current_hold() is None
     True
@@ -499,7 +499,7 @@ def current_hold() -> Hold | None:
 
 
 def keep_until_done(body: Future[Any]) -> None:
-    """Keep what this call and the enclosing ones hold until a body has ended, even when the calls end first."""
+    """Keep the holds of this call and the enclosing calls until a body has ended, even if the calls end first."""
     hold: Any = current_hold()
     for each in () if hold is None else hold.chain():
         each.keep_for(body)

@@ -29,7 +29,7 @@ class LRUCache(Generic[V]):
         self._lock = fork_safe_lock(self)
 
     def get(self, key: Hashable) -> V | None:
-        """Return the value of a key; None if it is not known."""
+        """Return the value of a key; None if it is not cached."""
         with self._lock:
             if key not in self._values:
                 return None

@@ -20,8 +20,8 @@ Tags: TypeAlias = Mapping[str, str]
 class ToolMetrics(Protocol):
     """The protocol of a metrics backend.
 
-    A ``failure`` is a failed result, an ``error`` an exception that the tool raised. A call that was cancelled is none
-    of these: it adds to the counter "cancellations".
+    A ``failure`` is a failed result, an ``error`` an exception that the tool raised. A cancelled call is neither:
+    it increments the counter "cancellations".
 
     >>> isinstance(InMemoryMetrics(), ToolMetrics)
     True
@@ -46,7 +46,7 @@ class ToolMetrics(Protocol):
     def increment_counter(
         self, name: str, tool_name: str, agent_role: str, amount: int = 1, tags: Tags | None = None
     ) -> None:
-        """Add to a custom counter of the tool; tags, a mapping of names to texts, tell its parts apart."""
+        """Add to a custom counter of the tool; tags, a mapping of names to texts, split it."""
         ...
 
     def record_value(self, name: str, tool_name: str, agent_role: str, value: float, tags: Tags | None = None) -> None:
@@ -162,7 +162,7 @@ class InMemoryMetrics:
             return list(self._durations.get(tool_name, ()))
 
     def counter(self, name: str, tool_name: str, agent_role: str | None = None, tags: Tags | None = None) -> int:
-        """Return the value of a custom counter, for one role or for all; with tags, of what has at least these."""
+        """Return the value of a custom counter, for one role or for all; with tags, of parts with at least these."""
         wanted = _freeze(tags)
         with self._lock:
             return sum(
@@ -172,7 +172,7 @@ class InMemoryMetrics:
             )
 
     def values(self, name: str, tool_name: str, tags: Tags | None = None) -> list[float]:
-        """Return the values that a tool recorded under a name; with tags, those that have at least these."""
+        """Return the values that a tool recorded under a name; with tags, only values that have at least these."""
         wanted = _freeze(tags)
         with self._lock:
             return [value for tagged, value in self._values.get((name, tool_name), ()) if wanted <= tagged]
@@ -191,7 +191,7 @@ class InMemoryMetrics:
 class CombinedMetrics:
     """Metrics that forward to several others; if one raises, the rest are still called.
 
-    Those whose methods do not take tags are called without them.
+    Backends whose methods do not take tags are called without them.
 
     >>> first, second = InMemoryMetrics(), InMemoryMetrics()
     >>> CombinedMetrics(first, second).increment_success("weather", "unknown")
@@ -203,7 +203,7 @@ class CombinedMetrics:
 
     def __init__(self, *parts: ToolMetrics) -> None:
         self.parts = parts
-        """The metrics that are called."""
+        """The metrics to forward to."""
 
     def increment_success(self, tool_name: str, agent_role: str) -> None:
         """Count a call that succeeded."""
@@ -232,13 +232,13 @@ class CombinedMetrics:
         self._call_each(lambda part: _call(part.record_value, name, tool_name, agent_role, value, tags))
 
     def _call_each(self, call: Callable[[ToolMetrics], None]) -> None:
-        with ExitStack() as stack:  # calls all, and raises at the end what one of them raised
+        with ExitStack() as stack:  # calls all, then raises the exception of one that failed
             for part in reversed(self.parts):
                 stack.callback(call, part)
 
 
 def accept_tags(metrics: ToolMetrics) -> ToolMetrics:
-    """Return metrics whose methods take tags; those that do not leave them out.
+    """Return metrics whose methods take tags; methods without tags are called without them.
 
     >>> metrics = InMemoryMetrics()
     >>> accept_tags(metrics) is metrics
@@ -249,7 +249,7 @@ def accept_tags(metrics: ToolMetrics) -> ToolMetrics:
 
 
 def _call(method: Callable[..., object], name: str, tool_name: str, agent_role: str, amount: Any, tags: Any) -> None:
-    """Call a method for a custom metric; without tags, if it was written before there were any."""
+    """Call a method for a custom metric; without tags, if its signature predates them."""
     if tags and _takes_tags(method):
         method(name, tool_name, agent_role, amount, tags=tags)
     else:

@@ -1,4 +1,4 @@
-"""HTML for notebooks: escaped, bounded, and without colors, so that it can be read in light and dark themes."""
+"""HTML for notebooks: escaped, bounded, and without colors, so that it is readable in light and dark themes."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from html import escape
 from toolsemble._runtime.text import escape_line, escape_prose
 
 MAX_TEXT = 2_000
-"""The characters of a text that are shown."""
+"""Maximum characters shown of a text."""
 MAX_CELL = 200
-"""The characters of a cell that are shown."""
+"""Maximum characters shown of a cell."""
 MAX_ROWS = 50
-"""The rows of a table that are shown."""
+"""Maximum rows shown of a table."""
 
 _CELL = 'style="text-align:left;vertical-align:top;overflow-wrap:anywhere;min-width:5em"'
 
 
 def format_text(text: str) -> str:
-    """Return a text of some lines as a paragraph.
+    """Return a text with line breaks as a paragraph.
 
     >>> format_text("a < b")
     '<div style="white-space:pre-wrap;overflow-wrap:anywhere">a &lt; b</div>'
@@ -29,7 +29,7 @@ def format_text(text: str) -> str:
 
 
 def format_note(text: str) -> str:
-    """Return a line of less importance.
+    """Return a line in a lighter style.
 
     >>> format_note("1 tool call")
     '<div style="opacity:0.7">1 tool call</div>'

@@ -1,4 +1,4 @@
-"""Read and write files inside one directory only, safe against files that are swapped between check and use.
+"""Read and write files inside one directory only, safe against time-of-check to time-of-use races.
 
 If the system supports directory handles, each component of a path is opened relative to the one before, and links are
 never followed. Otherwise paths are resolved and checked before each use, which leaves a race with other programs.
@@ -21,7 +21,7 @@ from toolsemble._runtime.text import quote_text
 from toolsemble._vocabulary.errors import ToolDefinitionError, ToolExecutionError
 
 DENIED = "Access denied: path is outside the sandbox directory"
-"""The message for every path outside, whether it exists or not."""
+"""The message for every path outside, whether or not it exists."""
 
 HANDLES = {os.access, os.open, os.stat, os.mkdir, os.rename, os.link, os.unlink} <= os.supports_dir_fd
 """Whether the system can open files relative to a directory handle."""
@@ -30,7 +30,7 @@ _LONGEST = 4096
 _DEEPEST = 100  # many programs cannot remove deeper directories
 _LONGEST_NAME = 255  # in bytes, the limit of most file systems
 _WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
-# Flags that a system does not have are not needed there.
+# A system without a flag does not need it.
 _SAFE_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NOCTTY", 0)
 _BINARY = _SAFE_FLAGS | getattr(os, "O_BINARY", 0)
 _DIRECTORY = os.O_RDONLY | _SAFE_FLAGS | getattr(os, "O_DIRECTORY", 0)
@@ -53,7 +53,7 @@ class MissingFileError(ToolExecutionError):
 
 
 class Sandbox:
-    """A directory outside of which no path can read, write, create or detect anything.
+    """A directory that confines paths: they cannot read, write, create or detect anything outside it.
 
     Paths are relative. Links are treated as outside, wherever they lead, and so are files with several hard links,
     devices, and file systems that are mounted inside.
@@ -96,7 +96,7 @@ class Sandbox:
             folder.write(data, replace=replace)
 
     def normalize(self, path: str) -> str:
-        """Return the same text for all spellings of a file's path; names that differ in case only may share it.
+        """Return the same text for all spellings of a file's path; names that differ only in case may share it.
 
         >>> import tempfile
         >>> sandbox = Sandbox(tempfile.gettempdir())
@@ -146,7 +146,7 @@ class _Folder:
             os.close(self._fd)
 
     def enter(self, name: str, *, create: bool) -> None:
-        """Enter a subdirectory, creating it if asked; raise ToolExecutionError for a link or a mount point."""
+        """Enter a subdirectory, creating it if requested; raise ToolExecutionError for a link or a mount point."""
         if create:
             with suppress(FileExistsError):
                 os.mkdir(self._at(name), dir_fd=self._fd)
@@ -224,7 +224,7 @@ class _Folder:
             yield
 
     def _sweep(self) -> None:
-        """Remove temporary files that killed writers left in this directory: old and not locked."""
+        """Remove old, unlocked temporary files that killed writers left in this directory."""
         place = self._path if self._fd is None else self._fd
         info = os.stat(place)  # noqa: PTH116 - a handle, or a path
         now = time.monotonic()
@@ -234,7 +234,7 @@ class _Folder:
             _NEXT_SWEEP.clear()
         _NEXT_SWEEP[info.st_dev, info.st_ino] = now + _STALE
         with suppress(OSError):  # a directory may be writable but not readable
-            for name in filter(is_leftover, os.listdir(place)):  # noqa: PTH208 - likewise
+            for name in filter(is_leftover, os.listdir(place)):  # noqa: PTH208 - as above
                 with suppress(OSError, ToolExecutionError):
                     self._remove_stale(name)
 
@@ -271,7 +271,7 @@ class _Folder:
 
 
 def is_leftover(name: str) -> bool:
-    """Return whether a name is that of a temporary file.
+    """Return whether a name belongs to a temporary file.
 
     >>> is_leftover(".toolsemble-0123456789abcdef.tmp"), is_leftover("notes.tmp")
     (True, False)

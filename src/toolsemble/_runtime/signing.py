@@ -29,7 +29,7 @@ def sign(secret: str | bytes, kind: str, value: Any) -> str:
 
 
 def is_signed(signature: str, secret: str | bytes, kind: str, value: Any) -> bool:
-    """Return whether a signature belongs to a value; compared in constant time.
+    """Return whether a signature matches a value; compared in constant time.
 
     >>> is_signed(sign(b"secret", "request", "text"), b"secret", "request", "text")
     True

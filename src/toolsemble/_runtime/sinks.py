@@ -1,4 +1,4 @@
-"""Sinks: receivers of events, isolated so that they can neither delay calls nor make them fail."""
+"""Sinks: receivers of events, isolated so that they can neither delay calls nor fail them."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from toolsemble._runtime.watchers import ScopedWatcher, mute, set_watchers, unwa
 from toolsemble._vocabulary.errors import ToolDefinitionError
 
 LOGGER = logging.getLogger("toolsemble.sink")
-LOGGER.addHandler(logging.NullHandler())  # a program that has not set up logging gets nothing printed
+LOGGER.addHandler(logging.NullHandler())  # prints nothing if the program has not configured logging
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 CAPACITY = 10_000
-"""The number of events queued for a slow sink; further ones are dropped, and counted."""
+"""The number of events queued for a slow sink; further events are dropped and counted."""
 PATIENCE = 0.25
-"""Seconds that the end of a call waits for sinks to process its events."""
-_MAX_BATCH = 500  # events that a batch sink gets at once
-_IDLE = 0.25  # seconds that a thread waits for the next event before it ends
-_QUIET = 60.0  # seconds until the next warning about the same sink
+"""Seconds that a call waits at its end for sinks to process its events."""
+_MAX_BATCH = 500  # maximum events in a batch
+_IDLE = 0.25  # seconds that an idle thread waits for the next event
+_QUIET = 60.0  # minimum seconds between warnings about the same sink
 
 
 class Sink(ABC):
@@ -53,10 +53,10 @@ class Sink(ABC):
     """
 
     inline: bool = False
-    """False: events are received in a thread of the sink, one after the other. True: immediately, in the thread and the
+    """False: events are received in the sink's thread, one after another. True: immediately, in the thread and the
     context of the call; such a sink must never block."""
     sink_key: Hashable = None
-    """Sinks with equal keys are one sink: only the outermost around a call receives its events. None: only the object
+    """Sinks with equal keys are one sink: only the outermost one receives a call's events. None: only the object
     itself is the same sink."""
 
     @abstractmethod
@@ -87,7 +87,7 @@ class BatchSink(Sink):
 class ScopedSink(Sink):
     """The base class of inline sinks that are called at the start and the end of each call, in its thread and context.
 
-    What :meth:`begin` makes current, such as a span or a context variable, is current in the body. These sinks do not
+    A span or context variable that :meth:`begin` makes current is current in the body. These sinks do not
     receive the events ``call_started`` and ``call_finished``. Override the methods that are needed.
 
     >>> from toolsemble import Toolbox, ToolCall, tool
@@ -147,7 +147,7 @@ class Emits(Protocol):
 
 
 SinkLike: TypeAlias = Emits | Callable[[Any], Any]
-"""What a toolbox or an agent takes as a sink: a function of an event, or an object with a method ``emit``."""
+"""The type of a toolbox's or agent's sink: a function of an event, or an object with a method ``emit``."""
 
 
 class Sinks:
@@ -205,18 +205,18 @@ class Sinks:
         return OperationScope(self.outlets, operation, facts)
 
     def flush(self, timeout: float | None) -> bool:
-        """Wait until every sink has processed all events; return whether all did in time."""
+        """Wait until every sink has processed all events; return whether all did within the timeout."""
         return _wait_until_seen(
             [mark for each in self.outlets if (mark := each.mark(even_late=True)) is not None], timeout
         )
 
     @property
     def lost(self) -> int:
-        """The number of events that were dropped because a sink was too slow."""
+        """The number of events dropped because a sink was too slow."""
         return sum(each.lost for each in self.outlets)
 
     def _find_new(self) -> Sequence[_InlineOutlet]:
-        """Return the sinks that do not receive the events of this context yet."""
+        """Return the sinks that do not yet receive this context's events."""
         around = watchers()
         return self.outlets if not around else [each for each in self.outlets if each not in around]
 
@@ -243,7 +243,7 @@ class _InlineOutlet:
         self._key: Hashable = id(sink) if sink.sink_key is None else sink.sink_key
 
     def __call__(self, event: object) -> None:
-        """Send an event to the sink; events of what it does itself are dropped."""
+        """Send an event to the sink; events that the sink itself causes are dropped."""
         token = mute()
         try:
             self._emit(event)
@@ -288,7 +288,7 @@ class _ScopedOutlet(_InlineOutlet, ScopedWatcher):
         return None if end is None else partial(self._call_safely, end)
 
     def pack(self) -> Callable[[], object] | None:
-        """Return what the sink sends to a worker process; None for nothing."""
+        """Return the function that the sink sends to a worker process; None for none."""
         packed: Callable[[], object] | None = self._call_safely(self._pack)
         return packed
 
@@ -301,7 +301,7 @@ class _ScopedOutlet(_InlineOutlet, ScopedWatcher):
 
 
 class OperationScope:
-    """An operation that scoped sinks observe; they get the entries of its dict at the end."""
+    """An operation that scoped sinks observe; they receive the entries of its dict at the end."""
 
     def __init__(self, outlets: Iterable[object], operation: str, facts: Mapping[str, Any]) -> None:
         self._outlets = outlets
@@ -319,7 +319,7 @@ class OperationScope:
 
 
 class _ThreadedOutlet(_InlineOutlet):
-    """A sink that receives events in order in a thread of its own, which runs while there are events."""
+    """A sink that receives events in order in its own thread, which runs while there are events."""
 
     def __init__(self, sink: Sink) -> None:
         super().__init__(sink)
@@ -356,7 +356,7 @@ class _ThreadedOutlet(_InlineOutlet):
         return seen
 
     def late(self) -> None:
-        """Mark the sink as late: it is not waited for until it has caught up."""
+        """Mark the sink as late: calls do not wait for it until it has caught up."""
         self._late = True
 
     def _check_process(self) -> None:
@@ -371,7 +371,7 @@ class _ThreadedOutlet(_InlineOutlet):
             if first:
                 start_thread(self._deliver_alone, "toolsemble-sink", daemon=True)
         except RuntimeError:
-            self._running = False  # the interpreter ends, or there are too many threads: the next event tries again
+            self._running = False  # at shutdown, or with too many threads: the next event tries again
         except BaseException:
             self._running = False  # an interrupt: the thread may not run; another one may be started
             raise
@@ -394,12 +394,12 @@ class _ThreadedOutlet(_InlineOutlet):
             return [self._queue.get(timeout=_IDLE), *self._take_waiting()]
         except Empty:
             with self._lock:
-                # An event may have been queued by a thread that still saw this one running.
+                # Another thread may have queued an event while this one still counted as running.
                 self._running = not self._queue.empty()
                 return [] if self._running else None
 
     def _take_waiting(self) -> Iterator[Any]:
-        """Return the items that are waiting, if the sink receives them in batches."""
+        """Yield the queued items, if the sink receives batches."""
         for _ in range(0 if self._emit_all is None else _MAX_BATCH - 1):
             try:
                 yield self._queue.get_nowait()
@@ -434,7 +434,7 @@ class _ThreadedOutlet(_InlineOutlet):
 
 
 class _Seen(JobFuture[None]):
-    """A future that is done when a sink has reached this place in its queue."""
+    """A future that is done when a sink has reached this position in its queue."""
 
     def __init__(self, outlet: _ThreadedOutlet) -> None:
         super().__init__()
@@ -488,9 +488,9 @@ def _has_base(sink: Any) -> TypeGuard[Sink]:
 
 
 def _adapt(place: str, given: Any) -> Sink:
-    """Return a sink of the base classes for a function, or for an object that has methods of theirs.
+    """Return a sink of the base classes for a function, or for an object that has some of their methods.
 
-    Beside the check above, the only place that looks for the methods of a sink by name.
+    Besides the check above, this is the only place that finds a sink's methods by name.
     """
     emit = getattr(given, "emit", None)
     if not callable(emit) and not callable(given):
@@ -517,7 +517,7 @@ class _Adapted(Sink):
         self.sink_key = own if key is None else key
 
     def emit(self, event: Any) -> Any:
-        """Receive an event; each instance has the function that was given in its place."""
+        """Receive an event; each instance replaces this with the given function."""
 
     def __repr__(self) -> str:
         return repr(self._given)
@@ -527,12 +527,12 @@ class _AdaptedBatches(_Adapted, BatchSink):
     """An object with a method ``emit_all``."""
 
     def emit_all(self, events: list[Any]) -> Any:
-        """Receive the events that are waiting."""
+        """Receive the queued events."""
         return self._given.emit_all(events)
 
 
 class _AdaptedScope(_Adapted, ScopedSink):
-    """An inline object with a method ``begin``, and what else it has of a scoped sink."""
+    """An inline object with a method ``begin``, and any other methods of a scoped sink."""
 
     def __init__(self, given: Any, emit: Callable[[Any], Any], *, inline: bool) -> None:
         super().__init__(given, emit, inline=inline)

@@ -1,4 +1,4 @@
-"""The terminal of a process: how a person there is shown a text, and asked for a line."""
+"""The terminal of a process: show text to a person, and read a line."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from typing import Any, TextIO
 
 _POLL = 0.1
 _WIDTH = 80
-# A terminal silently drops what exceeds a line of this length.
+# A terminal silently drops input beyond this line length.
 _FULL_LINE = 4095 if sys.platform == "linux" else 1023
 _STYLES = {
     "title": "1;36", "bold": "1", "dim": "2", "good": "32", "bad": "31", "warning": "33", "note": "1;33",
 }  # fmt: skip
-NO_TERMINAL = "standard input is not a terminal, so nobody can be asked"
-"""Why a question is answered with a refusal."""
+NO_TERMINAL = "standard input is not a terminal, so no reviewer can be asked"
+"""The reason for an automatic refusal."""
 
 
 class AbandonedError(Exception):
-    """The request is abandoned: nobody waits for the answer any more."""
+    """The request is abandoned: no caller waits for the answer."""
 
 
 class FairLock:
@@ -99,7 +99,7 @@ class OutputStream:
         """The number of columns."""
         try:
             return os.get_terminal_size(self.descriptor).columns or _WIDTH if self.descriptor is not None else _WIDTH
-        except OSError:  # the terminal has gone away
+        except OSError:  # the terminal was closed
             return _WIDTH
 
     def paint(self, style: str, text: str) -> str:
@@ -107,7 +107,7 @@ class OutputStream:
         return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self.colors and style and text else text
 
     def write(self, text: str) -> None:
-        """Write and flush a text; characters that the encoding does not have are escaped."""
+        """Write and flush a text; characters outside the encoding are escaped."""
         encoding = getattr(self._stream, "encoding", None) or "utf-8"
         self._stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
         self._stream.flush()
@@ -142,7 +142,7 @@ class Terminal:
     def read_line(self, prompt: Callable[[], str], *, live: bool = False) -> str:
         """Return the next line; raise EOFError at the end of the input, AbandonedError when the request is abandoned.
 
-        A live prompt is updated during the wait. What is being typed stays as it is, if it fits on one line.
+        A live prompt is updated during the wait. The typed text stays, if it fits on one line.
         """
         self.write(shown := prompt())
         if self._termios is None:
@@ -158,7 +158,7 @@ class Terminal:
         return line.decode(self._encoding, "surrogateescape")
 
     def read_secret(self, prompt: Callable[[], str]) -> str:
-        """Return the next line as :meth:`read_line` does, but do not show what is typed."""
+        """Return the next line as :meth:`read_line` does, without echo."""
         if self._termios is None:
             if self._input is not sys.stdin:
                 return self.read_line(prompt)
@@ -168,7 +168,7 @@ class Terminal:
             settings = self._termios.tcgetattr(self.streams[0])
         silent = [*settings[:3], settings[3] & ~self._termios.ECHO | self._termios.ECHONL, *settings[4:]]
         try:
-            self._set(silent)  # before the prompt: it may be answered at once
+            self._set(silent)  # before the prompt: the answer may come immediately
             return self.read_line(prompt)
         finally:
             self._set(settings)
@@ -185,7 +185,7 @@ class Terminal:
         return not more and len(line.encode(self._encoding, "surrogateescape")) < _FULL_LINE
 
     def discard(self) -> None:
-        """Discard what has been typed so far: it was not meant for the next question."""
+        """Discard pending input: it was not meant for the next question."""
         self._typed = b""
         if self._termios is not None:
             with self._errors_as_eof():
@@ -193,7 +193,7 @@ class Terminal:
 
     @contextmanager
     def lend(self) -> Iterator[list[Any]]:
-        """Yield a copy of the terminal settings; restore them afterwards, and discard what was typed in between."""
+        """Yield a copy of the terminal settings; restore them afterwards, and discard pending input."""
         if self._termios is None:
             yield []
             return
@@ -235,7 +235,7 @@ class Terminal:
 
     @contextmanager
     def _errors_as_eof(self) -> Iterator[None]:
-        """Turn every error of a terminal that has gone away into EOFError."""
+        """Raise EOFError for every error of a closed terminal."""
         try:
             yield
         except self._failures as error:
@@ -257,7 +257,7 @@ def find_terminal(stream: Any) -> int | None:
 
 
 def wrap_text(text: str, width: int) -> Iterator[str]:
-    """Yield a text in pieces that fit a width, at least one; a terminal would wrap it over the margin.
+    """Yield a text in pieces that fit a width, at least one; a terminal would wrap it past the margin.
 
     >>> list(wrap_text("to be or not", 6))
     ['to be ', 'or not']
@@ -274,7 +274,7 @@ def wrap_text(text: str, width: int) -> Iterator[str]:
 
 
 def _find_end(text: str, start: int, width: int) -> int:
-    """Return the end of the part of a text that fits a width."""
+    """Return the end index of the text that fits a width."""
     if (piece := text[start : start + width]).isascii():
         return start + len(piece)
     end = start

@@ -1,4 +1,4 @@
-"""Text from models, tools and files, made safe to show: previews, escapes, messages of exceptions."""
+"""Text from models, tools and files, made safe to show: previews, escapes, exception messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SHOWN = 200
 HIDDEN = "**********"
 """The text shown instead of a secret."""
 
-# Unicode's Default_Ignorable_Code_Point, and letters and marks that are drawn as nothing or as a blank. Control
+# Unicode's Default_Ignorable_Code_Point, and letters and marks that render as nothing or as a blank. Control
 # characters, other spaces, surrogates and unassigned code points are found by `str.isprintable`.
 _IGNORABLE = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u2d7f\u3164"
@@ -18,7 +18,7 @@ _IGNORABLE = (
     "\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
 _INVISIBLE = re.compile(f"[{_IGNORABLE}]")
-# A joiner or an emoji variation selector that belongs to the letter or the symbol in front of it.
+# A joiner or an emoji variation selector that belongs to the preceding letter or symbol.
 _LETTER = rf"[^\s\x00-\x9f\ud800-\uf8ff{_IGNORABLE}]"
 _JOINED = (
     f"((?<={_LETTER})(?:[\ufe0e\ufe0f](?:\u200d(?={_LETTER}))?|[\u200c\u200d](?={_LETTER}))"
@@ -71,9 +71,9 @@ def escape_lines(text: str) -> str:
 
 
 def escape_prose(text: str) -> str:
-    r"""Return a text to read, with invisible characters escaped except those that writing needs.
+    r"""Return a text for readers, with invisible characters escaped, except the ones that scripts and emoji need.
 
-    Line feeds, tabs and spaces stay, as do joiners and variation selectors inside of words and emoji.
+    Line feeds, tabs and spaces stay, as do joiners and variation selectors within words and emoji.
 
     >>> print(escape_prose("caf\xe9\n\x1b[2Jfree\u202e\r"))
     café
@@ -88,7 +88,7 @@ def escape_prose(text: str) -> str:
 
 
 def escape_line(text: str, limit: int | None = None) -> str:
-    r"""Return a text to read as :func:`escape_prose` does, on one line of at most ``limit`` characters.
+    r"""Return a text as :func:`escape_prose` does, on one line of at most ``limit`` characters.
 
     >>> escape_line("first\nsecond", 8)
     'first...'
@@ -142,7 +142,7 @@ def escape_surrogates(text: str) -> str:
 
 
 def describe_error(error: BaseException | None) -> str:
-    """Return the message of an exception; its class name in front of a bare repr, or alone if there is no message.
+    """Return an exception's message; with its class name as prefix for a bare repr, or alone if there is no message.
 
     >>> describe_error(ValueError("no such city")), describe_error(ValueError())
     ('no such city', 'ValueError')
@@ -176,13 +176,13 @@ def get_message(error: BaseException | None) -> str:
 
 
 def _is_bare_repr(message: str, error: BaseException | None) -> bool:
-    """Return whether a message is only the repr of what was raised, such as the key of a KeyError."""
+    """Return whether a message is only the repr of the exception's argument, such as a KeyError's key."""
     try:
         args = () if error is None else error.args
         if args and args[0] is message:
             return False  # the common case: no text is its own repr
         return len(args) > 0 and message == escape_surrogates(repr(args[0] if len(args) == 1 else args))
-    except Exception:  # an argument without a working repr is no reason to fail
+    except Exception:  # an argument without a working repr must not raise here
         return False
 
 
@@ -201,7 +201,7 @@ def _escape(character: str) -> str:
 
 
 def with_article(noun: str) -> str:
-    """Return a noun, such as the name of a type, behind its article.
+    """Return a noun, such as a type name, with its indefinite article.
 
     >>> with_article("int"), with_article("float")
     ('an int', 'a float')
@@ -210,7 +210,7 @@ def with_article(noun: str) -> str:
 
 
 def describe_type(kind: object) -> str:
-    """Return a type as an author would write it, without the names of modules.
+    """Return a type as it is written in code, without module names.
 
     >>> import decimal
     >>> describe_type(decimal.Decimal), describe_type(dict[str, decimal.Decimal]), describe_type("Shop | None")

@@ -1,4 +1,4 @@
-"""A one-time signal for a waiting thread or task that is safe against interrupts."""
+"""Interrupt-safe thread primitives: one-time signals, locks, futures, and executors."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ class Wakeup:
         try:  # noqa: SIM105 - suppress() has more points at which an interrupt can come
             self._lock.release()
         except RuntimeError:
-            pass  # it was woken before
+            pass  # it is already awake
         if self._waiter is not None:
             _resolve_in_loop(self._waiter)
 
     def wait(self, seconds: float | None) -> bool:
-        """Wait in this thread, at most some seconds; return whether it was woken."""
+        """Wait in this thread, up to a timeout; return whether it was woken."""
         # A signal that another thread receives, or that comes just before this one blocks, does not wake it.
         while (seconds is None or seconds > _ROUND) and get_ident() == main_thread().ident:
             if self.woken or self._lock.acquire(timeout=_ROUND):
@@ -77,7 +77,7 @@ class Wakeup:
         return self.woken or self._lock.acquire(timeout=-1 if seconds is None else seconds) or self.woken
 
     async def wait_async(self, seconds: float | None) -> bool:
-        """Wait in this task, at most some seconds; return whether it was woken."""
+        """Wait in this task, up to a timeout; return whether it was woken."""
         import asyncio
 
         self._waiter = asyncio.get_running_loop().create_future()
@@ -134,14 +134,14 @@ T = TypeVar("T")
 
 
 class _Condition(threading.Condition):
-    """A condition whose ``with`` uses the lock directly, so that an interrupt cannot come between the two."""
+    """A condition whose ``with`` uses the lock directly, so that an interrupt cannot come in between."""
 
     __enter__ = property(attrgetter("_lock.__enter__"))
     __exit__ = property(attrgetter("_lock.__exit__"))
 
 
 class JobFuture(Future[T]):
-    """The future of a job; an interrupt of the thread that waits for it leaves no lock held that the job needs.
+    """The future of a job; an interrupt of the waiting thread does not leave a lock held that the job needs.
 
     >>> future = JobFuture()
     >>> future.set_result(42)
@@ -155,7 +155,7 @@ class JobFuture(Future[T]):
 
 
 def wait_for(future: Future[Any], seconds: float | None) -> bool:
-    """Wait in this thread until a future is done, at most some seconds; return whether it is done.
+    """Wait in this thread until a future is done, up to a timeout; return whether it is done.
 
     >>> wait_for(THREADS.submit(pow, 2, 10), None)
     True
@@ -164,7 +164,7 @@ def wait_for(future: Future[Any], seconds: float | None) -> bool:
 
 
 def wait_until(future: Future[Any], ends: float | None) -> bool:
-    """Wait in this thread until a future is done, or until a time of ``time.monotonic``; return whether it is done.
+    """Wait in this thread until a future is done, or until a ``time.monotonic`` time; return whether it is done.
 
     >>> wait_until(Future(), 0.0)
     False
@@ -206,7 +206,7 @@ class ThreadPerJob(Executor):
 
 
 class SpareThreads(ThreadPerJob):
-    """As daemon threads of :class:`ThreadPerJob`, but a thread whose job has ended waits for another one for a while.
+    """Daemon threads as in :class:`ThreadPerJob`, but an idle thread waits a while for the next job.
 
     Starting a thread takes several times as long as waking one. A job never waits for a thread, however many there are.
 
@@ -222,14 +222,14 @@ class SpareThreads(ThreadPerJob):
         self._idle: list[_SpareThread] = []
 
     def start(self, future: Future[T], job: Callable[[], T]) -> None:
-        """Hand a job to an idle thread, or to a new one."""
+        """Pass a job to an idle thread, or to a new one."""
         if os.getpid() != self._process:
             self._idle, self._process = [], os.getpid()  # the parent's threads do not exist here
         settle = partial(_settle, future, partial(copy_context().run, job))
         try:
             thread = self._idle.pop()
         except IndexError:
-            # The job is not an argument, which a thread keeps as long as it lives: it refers to the future's result.
+            # The job is not an argument, which a thread keeps until it ends: it refers to the future's result.
             start_thread(partial(self._serve, _SpareThread(settle)), "toolsemble-job", daemon=True)
         else:
             thread.job = settle  # if an interrupt comes before this, the thread ends after a while
@@ -246,7 +246,7 @@ class SpareThreads(ThreadPerJob):
 
 
 class _SpareThread:
-    """A thread that has its first job; then it waits for others."""
+    """A thread with its first job; afterwards it waits for more."""
 
     __slots__ = ("job", "ready")
 
@@ -255,7 +255,7 @@ class _SpareThread:
         self.job: Callable[[], object] | None = job
 
     def wait(self, seconds: float, idle: list[_SpareThread]) -> Callable[[], object] | None:
-        """Wait for the next job, and return it; or None if there was none for some seconds."""
+        """Wait for the next job, and return it; None after the timeout."""
         if not self.ready.acquire(timeout=seconds):
             try:
                 idle.remove(self)
@@ -266,7 +266,7 @@ class _SpareThread:
 
 
 def start_thread(target: Callable[[], object], name: str, *, daemon: bool) -> None:
-    """Start a thread; an interrupt meanwhile is raised as KeyboardInterrupt, and does not block the thread."""
+    """Start a thread; an interrupt during the start raises KeyboardInterrupt, and does not block the thread."""
     thread = threading.Thread(target=target, name=name, daemon=daemon)
     with suppress(AttributeError):  # in case the standard library changes
         # The starting thread waits for an event; an interrupt could leave its lock held, and block the new thread.

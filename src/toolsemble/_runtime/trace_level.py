@@ -1,4 +1,4 @@
-"""The log level TRACE, below DEBUG: what providers are sent."""
+"""The log level TRACE, below DEBUG, for requests to providers."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import logging
 from typing import Any
 
 TRACE = 5
-"""The log level of what providers are sent, below DEBUG."""
+"""The log level for requests to providers, below DEBUG."""
 
-if logging.getLevelName(TRACE) == f"Level {TRACE}":  # the program may have a name of its own for it
+if logging.getLevelName(TRACE) == f"Level {TRACE}":  # the program may have named it
     logging.addLevelName(TRACE, "TRACE")
 
 
 def trace_tools(logger: logging.Logger, receiver: str, tools: Any) -> None:
-    """Write the tools in a provider's format to the log, if it has the level TRACE; never raise.
+    """Write the tools in a provider's format to the log, if its level is TRACE; never raise.
 
-    :param receiver: who is sent the tools: a provider, and its model
+    :param receiver: the recipient of the tools: a provider and its model
 
     >>> trace_tools(logging.getLogger("toolsemble.models"), "anthropic claude", [{"name": "now"}])
     """

@@ -79,7 +79,7 @@ _LAST_PORT = 65535
 _LONGEST = 8192
 _MOST_ADDRESSES = 4
 
-# Ports of other protocols, whose servers could interpret a request as commands; as in the Fetch standard.
+# Ports of other protocols, whose servers could interpret a request as commands: the Fetch standard's bad ports.
 _CLOSED_PORTS = frozenset(
     [0, 1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101, 102, 103, 104, 109,
      110, 111, 113, 115, 117, 119, 123, 135, 137, 139, 143, 161, 179, 389, 427, 465, 512, 513, 514, 515, 526, 530, 531,
@@ -151,7 +151,7 @@ def resolve(host: str, port: int) -> list[str]:
 class UrlGuard:
     """A filter for URLs: http and https, with public addresses or allowed hosts.
 
-    :param allow_hosts: host names or addresses that may be reached although they are not public; compared with the host
+    :param allow_hosts: host names or addresses that are allowed although they are not public; compared with the host
         as written in the URL, not with the addresses it resolves to
     :param resolver: returns the addresses of a host name; the system's resolver by default
 

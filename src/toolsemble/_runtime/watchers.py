@@ -15,7 +15,7 @@ Watcher: TypeAlias = Callable[[Any], object]
 class ScopedWatcher:
     """A watcher that is also called at the start and the end of calls and operations, in their thread and context.
 
-    Like any watcher it must neither block nor raise. What it makes current, such as a span, is current in the body. It
+    Like any watcher it must neither block nor raise. A span that it makes current is current in the body. It
     may not receive the events for the start and the end of calls. This base class does nothing.
     """
 
@@ -47,8 +47,8 @@ watchers: Callable[[], tuple[Watcher, ...]] = _watchers.get
 
 
 set_watchers: Callable[[tuple[Watcher, ...]], object] = _watchers.set
-"""Replace the watchers of this context by those read before others were added: an interrupt can lose a token of
-:func:`watch`, but not these."""
+"""Replace the watchers of this context by an earlier value: an interrupt can lose a token of
+:func:`watch`, but not this value."""
 
 
 def tell(event: object) -> None:
@@ -86,7 +86,7 @@ def unwatch(token: Token[tuple[Watcher, ...]]) -> None:
 def mute() -> Token[tuple[Watcher, ...]]:
     """Drop the events of this context until :func:`unwatch`, even when watchers are added.
 
-    Sinks run like this: they must not receive the events of calls that they make themselves.
+    Sinks run muted: they must not receive events of their own calls.
 
     >>> token = mute()
     >>> inner = watch(print)

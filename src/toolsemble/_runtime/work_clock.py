@@ -1,4 +1,4 @@
-"""The time that a run works: its clock stands still while people are waited for, and nothing else is being done."""
+"""The working time of a run: its clock pauses while the run only waits for people."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from toolsemble._runtime.threads import fork_safe_lock
 
 
 class RunDeadline(float):
-    """The deadline of a run, as it is now; it moves while the clock of the run stands still."""
+    """The current deadline of a run; it moves while the run's clock is paused."""
 
     __slots__ = ("find",)
 
     find: Callable[[], float]
-    """Returns the deadline at the time of the call."""
+    """Returns the current deadline."""
 
     @classmethod
     def of(cls, find: Callable[[], float]) -> RunDeadline:
-        """Return the deadline that a function returns.
+        """Return a deadline that a function computes.
 
         >>> RunDeadline.of(lambda: 5.0)
         5.0
@@ -35,7 +35,7 @@ class RunDeadline(float):
 
 
 def update_deadline(deadline: float | None) -> float | None:
-    """Return a deadline as it is now: that of a run may have moved.
+    """Return the current deadline: a run's deadline may have moved.
 
     >>> update_deadline(3.0)
     3.0
@@ -46,7 +46,7 @@ def update_deadline(deadline: float | None) -> float | None:
 class WorkClock:
     """Measures how long a run has waited for people while none of its calls and models worked.
 
-    :param outer: the clock of the run around this one
+    :param outer: the enclosing run's clock
 
     >>> clock = WorkClock(None)
     >>> with clock.working(), WaitingForPerson():  # it is not the clock of the current run
@@ -57,41 +57,41 @@ class WorkClock:
     def __init__(self, outer: WorkClock | None) -> None:
         self._lock = fork_safe_lock(self)
         self.clocks: tuple[WorkClock, ...] = (self,) if outer is None else (self, *outer.clocks)
-        """This clock and those around it."""
+        """This clock and the enclosing ones."""
         self._working = 0
         self._waiting = 0
         self._waited = 0.0
         self._stopped: float | None = None
         self.on_change: Callable[[], object] | None = None
-        """Called in any thread after it has stopped or started."""
+        """Called in any thread after the clock has stopped or started."""
 
     @property
     def lock(self) -> threading.RLock:
-        """The lock of this clock; all nested runs use that of the outermost one."""
+        """The lock of this clock; nested runs share the outermost run's lock."""
         return self._lock
 
     @property
     def is_stopped(self) -> bool:
-        """Whether it stands still."""
+        """Whether it is paused."""
         return self._stopped is not None
 
     def find_waited(self) -> float:
-        """Return the seconds that it has stood still."""
+        """Return the seconds for which it was paused."""
         with self.clocks[-1].lock:
             return self._waited + (0.0 if self._stopped is None else time.monotonic() - self._stopped)
 
     def working(self) -> Work:
-        """Return a context manager: its block is work, except for the time in which a person is asked in it."""
+        """Return a context manager whose block counts as work, except while it waits for a person."""
         return Work(self)
 
     def add(self, *, working: int = 0, waiting: int = 0) -> None:
-        """Count work and questions that begin or end, here and in the runs around this one."""
+        """Count work and questions that begin or end, in this run and the enclosing ones."""
         with self.clocks[-1].lock:
             for clock in self.clocks:
                 clock.change(working, waiting)
 
     def change(self, working: int, waiting: int) -> None:
-        """Start or stop this clock; the lock is held."""
+        """Start or stop this clock; the caller holds the lock."""
         self._working += working
         self._waiting += waiting
         is_stopped = self._waiting > 0 and self._working == 0
@@ -107,7 +107,7 @@ class WorkClock:
 
 
 class Work:
-    """A block that works, such as a body, unless it asks a person."""
+    """A block that counts as work, such as a body, except while it waits for a person."""
 
     def __init__(self, clock: WorkClock) -> None:
         self._clock = clock
@@ -129,7 +129,7 @@ class Work:
                 self._clock.add(working=-1)
 
     def ask(self, change: int) -> None:
-        """Count the questions that are open in it."""
+        """Count its pending questions."""
         with self._clock.clocks[-1].lock:
             before, self._questions = self._questions, self._questions + change
             if not self._has_ended and (before == 0) != (self._questions == 0):
@@ -137,13 +137,13 @@ class Work:
 
 
 current_clock: ContextVar[WorkClock | None] = ContextVar("toolsemble.work_clock", default=None)
-"""The clock of the current run; None if its time is not measured."""
+"""The clock of the current run; None if its working time is not measured."""
 
 _current_work: ContextVar[Work | None] = ContextVar("toolsemble.current_work", default=None)
 
 
 class WaitingForPerson:
-    """A block that waits for a person, in the current run and those around it."""
+    """A block that waits for a person, in the current run and the enclosing ones."""
 
     def __enter__(self) -> None:
         self._clock, self._work = current_clock.get(), _current_work.get()

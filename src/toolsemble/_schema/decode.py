@@ -26,7 +26,7 @@ _MOST_NAMES = 100
 
 
 def name_choices(schema: Mapping[str, Any], problems: Sequence[Problem]) -> list[Problem]:
-    """Return problems in which the values of an enumeration have the names of its members, if the schema has them.
+    """Return problems in which enum values have their member names, if the schema has them.
 
     >>> color = {"enum": [1, 2], "x-enum-varnames": ["RED", "BLUE"]}
     >>> name_choices({"properties": {"color": color}}, [Problem(("color",), "expected one of 1, 2")])[0].message
@@ -44,7 +44,7 @@ def _name(schema: Mapping[str, Any], problem: Problem) -> Problem:
 
 
 def _find_schema(root: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
-    """Return the schema of the value at a path; empty if there is none, or if it is not clear which."""
+    """Return the schema of the value at a path; empty if there is none, or if it is ambiguous."""
     schema: Any = resolve_schema(root, root)
     for part in path:
         inside = schema.get("items") if isinstance(part, int) else schema.get("properties", {}).get(part)
@@ -87,7 +87,7 @@ class Arguments(Protocol):
 
     @property
     def init_only(self) -> str:
-        """A constructor parameter that no object keeps, so that it cannot be displayed; empty if there is none."""
+        """A constructor parameter that no object stores, so that it cannot be displayed; empty if there is none."""
         ...
 
     def validate(self, text: str) -> Any:
@@ -107,23 +107,23 @@ class Arguments(Protocol):
         ...
 
     def is_settled(self, mismatch: MismatchError) -> bool:
-        """Return whether the errors of a text are also those of the value that was parsed from it."""
+        """Return whether a text and the value parsed from it have the same errors."""
         ...
 
     def problems(self, text: str, value: Any, mismatch: MismatchError) -> tuple[list[Problem], int]:
-        """Return the problems of a value with this JSON text, and the number of problems left out."""
+        """Return the problems of a value with this JSON text, and the number of omitted problems."""
         ...
 
     def present(self, value: Any, *, reveal: bool = False, best_effort: bool = False) -> Any:
         """Return validated values as JSON, all of them, with the keys that the model uses; secrets hidden.
 
-        :param best_effort: whether the result only informs, so that it is not checked for completeness
+        :param best_effort: whether the result is informational only, and not checked for completeness
         """
         ...
 
 
 def decode_arguments(arguments: Arguments, text: str, steps: frozenset[str]) -> Decoded:
-    """Return the arguments in a text: at once if it validates as it is, otherwise with the repairs that are allowed."""
+    """Return the arguments in a text: directly if it validates unchanged, otherwise with the allowed repairs."""
     if not text or text.isspace():
         text = "{}"
     mismatch = None
@@ -153,8 +153,8 @@ def _repair(
     mismatch: MismatchError,
     changes: list[Repair],
 ) -> Decoded:
-    """Return the arguments after repairs; raise ToolArgumentsError if they still do not validate."""
-    # Values that validate are not changed, even if others are wrong.
+    """Return the arguments after repairs; raise ToolArgumentsError if they are still invalid."""
+    # Valid values are not changed, even if others are invalid.
     schema = arguments.schema
     repairs = Repairs(schema, steps, arguments.wrong_keys(mismatch))
     try:
@@ -173,9 +173,9 @@ def _repair(
 def _refuse(
     text: str, repaired: dict[str, Any], value: dict[str, Any], arguments: Arguments, mismatch: MismatchError
 ) -> ToolArgumentsError:
-    """Return the error for arguments that do not validate, after all repairs."""
+    """Return the error for arguments that are invalid after all repairs."""
     problems, more = arguments.problems(text, repaired, mismatch)
-    if not problems:  # the values are fine, but the validator's parser has lower limits
+    if not problems:  # the values are valid, but the validator's parser has lower limits
         return _invalid(arguments.owner, "a number is too large, or it is nested too deeply; send less")
     schema = arguments.schema
     problems = name_choices(schema, problems)
@@ -246,7 +246,7 @@ def _check_alone(arguments: Mapping[str, Any], owner: str) -> None:
 
 
 class CautiousReader:
-    """A reader of arguments for tools with irreversible effects, which drops nothing that the model sent.
+    """An arguments reader for tools with irreversible effects, which drops nothing that the model sent.
 
     Unknown keys, text around the JSON, and an object or a list instead of a string are rejected.
     """
@@ -257,7 +257,7 @@ class CautiousReader:
         self.read = read
 
     def __call__(self, arguments: Any, steps: frozenset[str]) -> Decoded:
-        """Read arguments without the steps that drop something."""
+        """Read arguments without the steps that drop input."""
         return self.read(arguments, steps - {"extra"} | {CAUTIOUS})
 
 
@@ -294,7 +294,7 @@ def json_text(value: object, owner: str) -> str:
 
 
 def _read(text: str, owner: str, steps: frozenset[str], repairs: list[Repair]) -> Any:
-    """Return the value of JSON text, or of nearly JSON text if the step is allowed."""
+    """Return the value of JSON text, or of almost valid JSON text if the step is allowed."""
     decoder = _DECODER if len(text) < _LONG_TEXT else _PLAIN_DECODER
     try:
         if text[0] == "{" and text[-1] == "}":
@@ -334,4 +334,4 @@ def _refuse_constant(name: str) -> NoReturn:
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=WrittenFloat)
 _PLAIN_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-_LONG_TEXT = 50_000  # in longer texts, floats do not keep their text, as that would take too long
+_LONG_TEXT = 50_000  # in longer texts, floats do not keep their text, because that would take too long

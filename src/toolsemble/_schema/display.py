@@ -32,7 +32,7 @@ class DisplayError(ToolArgumentsError):
 
 
 def to_display(value: Any, keys: Mapping[str, str] | None = None, *, reveal: bool = False) -> Any:
-    """Return a value as new JSON values; ``keys`` maps the keys of a dict to those that the model uses.
+    """Return a value as new JSON values; ``keys`` maps dict keys to the keys that the model uses.
 
     Unlike serialization, this shows fields that a type excludes, because the tool gets them. Secrets are hidden unless
     ``reveal`` is true. Raise :class:`DisplayError` if a part cannot be shown.
@@ -52,7 +52,7 @@ def to_display(value: Any, keys: Mapping[str, str] | None = None, *, reveal: boo
     if isinstance(value, (list, tuple, deque)):
         return [to_display(item, reveal=reveal) for item in value]
     if isinstance(value, (set, frozenset)):
-        # Sorted, because another process may iterate a set in another order.
+        # Sorted, because processes iterate a set in different orders.
         return sorted((to_display(item, reveal=reveal) for item in value), key=json.dumps)
     if hasattr(kind, "get_secret_value"):
         return to_display(value.get_secret_value(), reveal=True) if reveal else HIDDEN
@@ -90,7 +90,7 @@ def to_display_or_repr(value: Any) -> Any:
     try:
         shown = to_display(value)
         json.dumps(shown, allow_nan=False)
-    except Exception:  # a user's object can raise anything; what is around it is still shown
+    except Exception:  # a user's object can raise anything; the enclosing value is still shown
         return repr(value)
     return shown
 
@@ -168,7 +168,7 @@ def _display_key(key: Any, names: Mapping[str, str], *, reveal: bool) -> Any:
 
 
 def _disambiguate(keys: list[Any], texts: list[Any]) -> list[str]:
-    """Return different texts for keys that are hidden or look alike, such as 1 and "1"."""
+    """Return distinct texts for keys that are hidden or look alike, such as 1 and "1"."""
     taken = {text for key, text in zip(keys, texts, strict=True) if type(key) is str}
     different: list[str] = []
     for key, text in zip(keys, texts, strict=True):
@@ -252,7 +252,7 @@ def has_other_attributes(value: Any) -> bool:
 def is_faithful(value: Any, again: Callable[[], Any]) -> bool:
     """Return whether the displayed form gives an equal value; raise :class:`DisplayError` if a difference is hidden.
 
-    :param again: validates the displayed form; objects may differ each time, for example by a lock or an id
+    :param again: validates the displayed form; objects may differ each time, for example in a lock or an id
     """
     found = again()
     if _has_type_key(found):
@@ -266,7 +266,7 @@ def is_faithful(value: Any, again: Callable[[], Any]) -> bool:
             raise DisplayError(
                 f"It cannot be shown: {kind.__name__} keeps something in {each.place[-1]!r} that is not a field"
             )
-    # A scalar that a validator changes each time is shown as it is.
+    # A scalar that a validator changes each time is shown unchanged.
     return all(each.is_scalar for each in wrong)
 
 
@@ -290,7 +290,7 @@ def find_differences(one: Any, other: Any, place: Place = ()) -> Iterator[Differ
 
 
 def find_hidden_type(value: Any, place: Place) -> type | None:
-    """Return the type of the first object on a path whose attribute is not displayed; None if all are.
+    """Return the type of the first object on a path with a hidden attribute; None if all are displayed.
 
     >>> find_hidden_type({"a": 1}, ("a",)) is None
     True
@@ -307,7 +307,7 @@ def find_hidden_type(value: Any, place: Place) -> type | None:
 
 
 def to_typed_json(value: Any, *, reveal: bool = False) -> Any:
-    """Return a value as unambiguous JSON with types, for values whose displayed form is not enough.
+    """Return a value as unambiguous JSON with types, for values whose displayed form is ambiguous.
 
     Secrets are hidden unless ``reveal`` is true.
 
@@ -329,7 +329,7 @@ def to_typed_json(value: Any, *, reveal: bool = False) -> Any:
 
 
 def _has_type_key(value: Any) -> bool:
-    """Return whether a value contains a dict with the key that marks types."""
+    """Return whether a value contains a dict with the type marker key."""
     if isinstance(value, dict):
         return _TYPE_KEY in value or any(map(_has_type_key, value.values()))
     return isinstance(value, list) and any(map(_has_type_key, value))
@@ -448,7 +448,7 @@ def _function_state(function: Any) -> dict[str, Any]:
 
 
 def _slots(kind: type) -> tuple[str, ...]:
-    """Return the names of the attributes that objects of a type store outside of their dict."""
+    """Return the names of the attributes that objects of a type store outside their dict."""
     known = _known_slots.get(kind)
     if known is None:
         names = [name for base in kind.__mro__ if not _is_standard(base) for name in _own_slots(base)]

@@ -1,4 +1,4 @@
-"""What a definition's source tells: its docstring, and the local types that string annotations refer to."""
+"""Information from a definition's source: its docstring, and the local types in string annotations."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def parse_docstring(docstring: str | None) -> Docstring:
 
 
 def collect_local_types(frame: FrameType | None) -> dict[str, Any]:
-    """Return the local types of a frame; for a class body, also those of its enclosing scope."""
+    """Return the local types of a frame; for a class body, also the enclosing scope's types."""
     names: dict[str, Any] = {}
     while frame is not None and frame.f_globals.get("__name__") == "abc":
         frame = frame.f_back  # skip the metaclass that creates the class

@@ -1,6 +1,6 @@
 """Generate the core schema and the JSON Schema of any type with pydantic's generators.
 
-In a module of its own, because common types need only pydantic-core, and pydantic is slow to import.
+A separate module, because common types need only pydantic-core, and pydantic is slow to import.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def generate_schemas(kind: Any) -> tuple[Any, dict[str, Any]]:
 class _JsonSchemaGenerator(GenerateJsonSchema):
     """Pydantic's generator, adjusted to the differences in validation."""
 
-    # A default that JSON cannot represent is left out of the schema.
+    # A default that JSON cannot represent is omitted from the schema.
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default", "skipped-discriminator"}  # noqa: RUF012 - as in the base class
 
     def model_schema(self, schema: Any) -> JsonSchemaValue:
@@ -50,11 +50,11 @@ class _JsonSchemaGenerator(GenerateJsonSchema):
         return super().encode_default(dft)
 
     def enum_schema(self, schema: Any) -> JsonSchemaValue:
-        """Return the schema of an enumeration, with the names of its members if it is one of numbers."""
+        """Return the schema of an enumeration, with member names if its values are numbers."""
         return name_members(super().enum_schema(schema), schema["members"])
 
     def json_or_python_schema(self, schema: Any) -> JsonSchemaValue:
-        """Return the schema, marked as a secret if it is one; pydantic marks only some of its types."""
+        """Return the schema, marked if it is a secret; pydantic marks only some of its types."""
         written = super().json_or_python_schema(schema)
         serializer = schema.get("serialization", {}).get("function")
         secret = getattr(serializer, "__module__", "") == "pydantic.types" and "secret" in serializer.__name__

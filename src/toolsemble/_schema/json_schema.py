@@ -32,7 +32,7 @@ _MOST_LOOKS = 200
 
 
 def shorten(value: Any, fits: Callable[[Any], bool]) -> Any:
-    """Return a value that does not validate, with long lists and objects cut after the first wrong item.
+    """Return an invalid value with long lists and objects cut after the first invalid item.
 
     The value is changed in place. Paths stay valid, since only ends are cut.
 
@@ -48,12 +48,12 @@ def shorten(value: Any, fits: Callable[[Any], bool]) -> Any:
         if len(inner) > _SHORT:
             looks -= _cut(inner, lambda: fits(value))
         items = list(inner.values()) if isinstance(inner, dict) else inner
-        waiting += items if len(items) <= _SHORT else items[-1:]  # the last item of a cut list is the wrong one
+        waiting += items if len(items) <= _SHORT else items[-1:]  # the last item of a cut list is the invalid one
     return value
 
 
 def _cut(inner: list[Any] | dict[str, Any], fits: Callable[[], bool]) -> int:
-    """Cut the end of a list or an object while the whole does not validate; return the number of validations."""
+    """Cut the end of a list or an object while the whole stays invalid; return the number of validations."""
     items = list(inner.items()) if isinstance(inner, dict) else list(inner)
     low, high, looks = _SHORT, len(items), 0
     while low < high:
@@ -84,7 +84,7 @@ _MOST_TELLING = 100_000
 
 
 class SchemaArguments:
-    """A validator of arguments by a JSON Schema, which is checked at once."""
+    """A validator of arguments by a JSON Schema, which is checked on construction."""
 
     def __init__(self, owner: str, parameters: dict[str, Any] | str | None) -> None:
         self.owner = owner
@@ -120,7 +120,7 @@ class SchemaArguments:
         return value
 
     def _restore_integers(self, text: str) -> str:
-        """Return the text with floats replaced by integers where the schema requires them and no digit is lost."""
+        """Return the text with floats replaced by integers where the schema requires integers and no digit is lost."""
         value = json.loads(text, parse_float=WrittenFloat)
         return json.dumps(Repairs(self.schema, frozenset()).repair(value, self.schema), allow_nan=False)
 
@@ -136,13 +136,13 @@ class SchemaArguments:
         """Return None: any key may be wrong."""
 
     def is_settled(self, mismatch: MismatchError) -> bool:
-        """Return False: the errors are not known."""
+        """Return False: the errors are unknown."""
         return False
 
     def problems(
         self, text: str, value: Any, mismatch: MismatchError
     ) -> tuple[list[Problem], int]:  # the text is plain JSON
-        """Return the problems of a value, and the number of problems left out."""
+        """Return the problems of a value, and the number of omitted problems."""
         found: dict[Path, list[str]] = {}
         plain = json.loads(text)  # the validator does not accept WrittenFloat
         if not self._work.admits(plain, len(text)):
@@ -160,9 +160,9 @@ class SchemaArguments:
         return hide_values(to_display(value, reveal=reveal), frozenset() if reveal else self.secret_keys)
 
     def _find_errors(self, value: Any, text: str) -> list[Any] | None:
-        """Return the validator's errors; of a long text only the first, as finding all takes too long.
+        """Return the validator's errors; for a long text only the first, because finding all takes too long.
 
-        Return None if even the first error would take too long: an error of a choice lists all errors of each option.
+        Return None if even the first error would take too long: an error in a choice lists all errors of each option.
         """
         if len(text) <= _LONG_TEXT and self._work.estimate(value, len(text)) <= 2 * self._error_budget:
             return list(self._validator.iter_errors(value))
@@ -192,7 +192,7 @@ def _find_secrets(owner: str, schema: dict[str, Any]) -> frozenset[str]:
 
 
 def _has_exact_numbers(value: Any) -> bool:
-    """Return whether no number in a value is so large that a float may have lost digits."""
+    """Return whether every number in a value is small enough that a float loses no digits."""
     kind = type(value)
     if kind is dict:
         return all(map(_has_exact_numbers, value.values()))
@@ -271,7 +271,7 @@ def _translate_error(error: Any, schema: Mapping[str, Any], value: Any) -> list[
 
 
 def _error_kinds(errors: Iterable[Any]) -> Iterator[str]:
-    """Yield the kinds of errors, including those of options."""
+    """Yield the kinds of errors, including errors of options."""
     for error in errors:
         yield error.kind.name
         for branch in error.kind.as_dict().get("context", ()):
@@ -279,9 +279,9 @@ def _error_kinds(errors: Iterable[Any]) -> Iterator[str]:
 
 
 def _add_empty_keys(value: Any, path: Path, instance: Any) -> Path | None:
-    """Return a path with the empty keys that the validator leaves out of it; None if it does not lead to the instance.
+    """Return a path with the empty keys that the validator omits; None if it does not lead to the instance.
 
-    Each value is tried once with each rest of the path: a model that nests empty keys must not double the work a level.
+    Each value is tried once with each path suffix: nested empty keys must not double the work at each level.
     """
     tried: set[tuple[int, int]] = set()
 

@@ -20,14 +20,14 @@ from toolsemble._schema.decode import Arguments, Decoded, Repair
 from toolsemble._schema.secret_values import parameters, property_names
 from toolsemble._vocabulary.result import Content, FileContent, TextContent, ToolResult
 
-_SHORT = 4  # a shorter secret is masked only where it is a whole word
+_SHORT = 4  # a shorter secret is masked only as a whole word
 
 Names: TypeAlias = Callable[[], Collection[str]]
-"""Returns the names of fields, which are keys and not secrets; called only where there are keys."""
+"""Returns the field names, which are keys and not secrets; called only for values with keys."""
 
 MaskingToken: TypeAlias = Token[list[str] | None]
 
-# Grows while the arguments are read, longest secret first; nested calls see it in whatever thread they run.
+# Grows while the arguments are read, longest secret first; nested calls see it in any thread.
 _known: ContextVar[list[str] | None] = ContextVar("toolsemble.secrets", default=None)
 
 
@@ -36,7 +36,7 @@ secrets: Callable[[], list[str] | None] = _known.get
 
 
 restore_secrets: Callable[[list[str] | None], object] = _known.set
-"""Replace the secrets known in this context: when a call ends, by those from before it."""
+"""Replace the secrets known in this context; at the end of a call, by the previous ones."""
 
 
 class TakesSecrets(Protocol):
@@ -44,7 +44,7 @@ class TakesSecrets(Protocol):
 
     @property
     def present(self) -> Callable[..., Any]:
-        """Turn the input of the body into what people are shown."""
+        """Convert the body's input to its display form."""
         ...
 
     @property
@@ -54,7 +54,7 @@ class TakesSecrets(Protocol):
 
 
 def start_masking() -> MaskingToken:
-    """Start to collect secrets, in addition to those already known, until :func:`stop_masking`.
+    """Start collecting secrets, in addition to the known ones, until :func:`stop_masking`.
 
     >>> token = start_masking()
     >>> add_secrets(["hunter2"])
@@ -74,11 +74,11 @@ def stop_masking(token: MaskingToken) -> None:
 
 
 def add_secrets(texts: Iterable[str]) -> None:
-    """Add texts that must be masked; do nothing outside of :func:`start_masking`."""
+    """Add texts that must be masked; do nothing outside :func:`start_masking`."""
     known = _known.get()
     if known is not None:
         forms = {form for text in texts if text for form in _forms(text)}
-        known[:] = sorted({*known, *forms}, key=len, reverse=True)  # one may be part of another
+        known[:] = sorted({*known, *forms}, key=len, reverse=True)  # one secret may contain another
 
 
 def known_secrets() -> tuple[str, ...]:
@@ -102,7 +102,7 @@ def mask_text(text: str) -> str:
 def mask_value(value: Any) -> Any:
     """Return a JSON value with all known secrets masked, also in keys.
 
-    Keys that are equal once they are masked are numbered, so that no entry is lost.
+    Masked keys that become equal are numbered, so that no entry is lost.
 
     >>> mask_value({"user": "ada", "keys": ["k1"]})
     {'user': 'ada', 'keys': ['k1']}
@@ -190,18 +190,18 @@ def read_with_secrets(
     try:
         shown, exact = definition.present(value), definition.present(value, reveal=True)
         add_secrets(find_hidden_texts(shown, exact, _field_names(definition)))
-    except DisplayError:  # it is shown to nobody, but the body may return its secrets
+    except DisplayError:  # it is never shown, but the body may return its secrets
         add_secrets(_find_sent_texts(definition, given))
     return value, _mask_repairs(definition, repairs)
 
 
 def add_sent_secrets(definition: TakesSecrets, sent: Any) -> None:
-    """Add what may be secret in undecoded arguments of a tool that takes secrets."""
+    """Add the possible secrets in undecoded arguments of a tool that takes secrets."""
     add_secrets(_find_sent_texts(definition, sent))
 
 
 def find_hidden_texts(shown: Any, exact: Any, names: Names = frozenset) -> Iterator[str]:
-    """Yield the texts of a value that are missing in its shown form, except keys that are names of fields.
+    """Yield the texts of a value that are missing in its shown form, except keys that are field names.
 
     >>> list(find_hidden_texts({"user": "ada", "key": "*"}, {"user": "ada", "key": "k1"}))
     ['k1']
@@ -261,7 +261,7 @@ def _mask_content(content: Content) -> Content:
 
 
 def _find_sent_texts(definition: TakesSecrets, sent: Any) -> Iterator[str]:
-    """Yield every text that is not under the name of a parameter without secrets: a model may misspell names."""
+    """Yield every text except the values of parameters without secrets: a model may misspell names."""
     if isinstance(sent, str):
         try:
             sent = json.loads(sent)
@@ -287,7 +287,7 @@ def _field_names(definition: TakesSecrets) -> Names:
 def _mask_repairs(definition: TakesSecrets, repairs: Sequence[Repair]) -> Sequence[Repair]:
     for repair in repairs:
         if repair["step"] == "keys":
-            continue  # only names of parameters, no values
+            continue  # only parameter names, no values
         top = re.split(r"[.\[]", str(repair["path"]))[0]
         for each in (repair["from"], repair["to"]):
             add_sent_secrets(definition, each if top == "$" else {top: each})
@@ -313,7 +313,7 @@ def find_texts(value: Any) -> Iterator[str]:
 
 
 def _iter_texts(value: Any, names: Names = frozenset) -> Iterator[str]:
-    """Yield the texts in a JSON value and its keys, except keys that are names of fields."""
+    """Yield the texts in a JSON value and its keys, except keys that are field names."""
     if isinstance(value, dict):
         for key, each in value.items():
             yield from () if key in names() else _iter_texts(key)
@@ -355,7 +355,7 @@ def _is_word_character(character: str) -> bool:
 
 
 def _forms(text: str) -> Iterator[str]:
-    """Yield a text in the forms in which a message may quote it."""
+    """Yield the forms of a text that a message may quote."""
     from urllib.parse import quote, quote_plus
 
     yield text
@@ -382,7 +382,7 @@ def _contains_secret(error: BaseException) -> bool:
 
 
 class Redaction(logging.Filter):
-    """A filter that masks the known secrets of the current context in log records; it drops no record.
+    """A filter that masks the known secrets of the current context in log records; it drops no records.
 
     >>> from toolsemble._schema.masking import add_secrets, start_masking, stop_masking
     >>> record = logging.makeLogRecord({"msg": "signed in with %s", "args": ("hunter2",)})

@@ -299,7 +299,7 @@ def _read_closure(source: Any) -> dict[str, Any]:
 
 
 def _read_keywords(name: str, hint: Any) -> list[Field]:
-    """Return the fields of ``**kwargs``: those of an unpacked ``TypedDict``, or one open field of the declared type."""
+    """Return the fields of ``**kwargs``: an unpacked ``TypedDict``'s fields, or one open field of the declared type."""
     if getattr(get_origin(hint), "_name", None) == "Unpack" or get_origin(hint) is getattr(typing, "Unpack", None):
         (kind,) = typing.get_args(hint)
         return _typed_dict_fields(kind, {})
@@ -394,7 +394,7 @@ def _struct_fields(kind: Any, names: Mapping[str, Any]) -> list[Field]:
             default = kind.__struct_defaults__[index - required]
             if hasattr(default, "factory"):
                 field = dataclasses.replace(field, factory=default.factory)
-            elif repr(default) != "NODEFAULT":  # a keyword-only field without a default may follow fields that have one
+            elif repr(default) != "NODEFAULT":  # a keyword-only field without a default may follow fields with one
                 field = dataclasses.replace(field, default=default)
         fields.append(resolve_field(field, descriptions))
     return fields
@@ -458,7 +458,7 @@ def names_of(kind: type) -> dict[str, str] | None:
 
 
 def remember(kind: type, fields: Iterable[Field]) -> None:
-    """Cache the fields of a type as read where a tool is defined, where more names can be resolved."""
+    """Cache a type's fields as read at the tool's definition, where more names can be resolved."""
     _fields_by_type[kind] = tuple(_from_fields(fields))
     _names_by_type.pop(kind, None)
 
@@ -502,14 +502,14 @@ def _alias_path(info: Any) -> tuple[str | int, ...] | None:
 
 
 def _from_names(kind: Any) -> Iterator[StoredField]:
-    """Return the fields of a type without its annotations, which cannot be resolved."""
+    """Return a type's fields without its annotations, which cannot be resolved."""
     if hasattr(kind, "__attrs_attrs__"):
         return (StoredField(each.name, (each.alias,)) for each in kind.__attrs_attrs__ if each.init)
     if hasattr(kind, "__struct_encode_fields__"):
         pairs = zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)
         return (StoredField(name, (key,)) for name, key in pairs)
     if dataclasses.is_dataclass(kind):
-        # dataclasses.fields() leaves out InitVar.
+        # dataclasses.fields() omits InitVar.
         declared: list[Any] = [each for each in kind.__dataclass_fields__.values() if each.init]
         kinds = {each.name: str(each._field_type) for each in declared}  # noqa: SLF001 - as above
         names = [name for name, what in kinds.items() if what != "_FIELD_CLASSVAR"]

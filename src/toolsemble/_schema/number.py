@@ -17,7 +17,7 @@ TOO_LONG: Final = (
 """The message for an integer with more digits."""
 
 _LARGEST = 10**MOST_DIGITS
-_MAX_EXACT = 2**53 - 1  # up to here, different integers are different floats
+_MAX_EXACT = 2**53 - 1  # up to this number, different integers are different floats
 _LONGEST_PLACE = 200
 _LONGEST_FRACTION = 40
 _INTEGER = re.compile(r"[+-]?[0-9]++")
@@ -41,7 +41,7 @@ class WrittenFloat(float):
 
 
 def to_integer(number: float) -> int | None:
-    """Return the integer that a number was written as; None if it has a fraction, or its last digits are unknown.
+    """Return the integer with which a number was written; None if it has a fraction, or its last digits are unknown.
 
     >>> to_integer(WrittenFloat("9007199254740993.0")), to_integer(5.0), to_integer(2.0**60), to_integer(5.5)
     (9007199254740993, 5, None, None)

@@ -1,6 +1,6 @@
 """Convert any JSON Schema to the portable subset that every provider accepts.
 
-Keywords outside of the subset are moved into the description; validation still enforces them.
+Keywords outside the subset are moved into the description; validation still enforces them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _STRUCTURE = {
 def make_portable(schema: Schema, *, bounds: bool = False) -> tuple[dict[str, Any], list[Note]]:
     """Return the schema in the portable subset, and a note for every keyword that was moved, rewritten or dropped.
 
-    :param bounds: whether bounds, patterns and formats stay as keywords, too, for readers that check them
+    :param bounds: whether bounds, patterns and formats also stay as keywords, for readers that check them
 
     >>> make_portable({"type": "integer", "minimum": 1, "maximum": 7})[0]
     {'type': 'integer', 'description': 'between 1 and 7'}
@@ -62,7 +62,7 @@ class _Writer:
     def write(self, schema: Any, path: str, above: tuple[str, ...]) -> dict[str, Any]:
         self._left -= 1
         if not isinstance(schema, Mapping) or self._left < -_LARGEST:
-            return {}  # true or false, which the subset does not have
+            return {}  # true or false, which are not in the subset
         if self._depth >= _DEEPEST:
             self._note(path, "$ref" if "$ref" in schema else "properties", "dropped", f"more than {_DEEPEST} levels")
             return {}
@@ -115,7 +115,7 @@ class _Writer:
         return merged
 
     def _write_shape(self, schema: Schema, path: str, above: tuple[str, ...], words: list[str]) -> dict[str, Any]:
-        """Write all keywords but the description."""
+        """Write all keywords except the description."""
         options = schema.get("anyOf") or schema.get("oneOf")
         if options and "properties" in schema:
             self._describe_alternatives(options, path, words)
@@ -156,7 +156,7 @@ class _Writer:
         return list(written.values())
 
     def _find_values(self, schema: Schema, path: str, words: list[str]) -> list[Any]:
-        """Return the allowed values of the declared type; describe them if none is."""
+        """Return the allowed values of the declared type; describe them if no value has that type."""
         if "const" in schema:
             self._note(path, "const", "rewritten", "enum")
         values, kind = _listed_values(schema), schema.get("type")
@@ -216,7 +216,7 @@ class _Writer:
         return written
 
     def _write_undeclared(self, name: str, schema: Schema, path: str, above: tuple[str, ...]) -> dict[str, Any]:
-        """Write a key that is required but not declared, so that the model knows of it."""
+        """Write a key that is required but not declared, so that the model knows about it."""
         self._note(path, "required", "rewritten", f"{name} is a property")
         return self.write(schema.get("additionalProperties"), f"{path}.{name}", above)
 
@@ -255,7 +255,7 @@ def _listed_values(schema: Schema) -> list[Any]:
 
 
 def _merge_keyword(keyword: str, first: Any, second: Any) -> Any:
-    """Return the value of a keyword that satisfies both of two schemas."""
+    """Return a keyword value that satisfies both of two schemas."""
     if keyword == "properties":
         return {**first, **second}
     if keyword == "required":

@@ -1,4 +1,4 @@
-"""Problems in arguments: their path, what was expected, and the words for it that a model can act on."""
+"""Problems in arguments: their path, and the expectation in words that a model can act on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from toolsemble._vocabulary.serialization import json_type
 def follow_ref(document: Any, ref: str) -> Any:
     """Return the value in a document that a reference such as ``#/$defs/a`` refers to.
 
-    Raise :class:`LookupError` if there is none, or if the reference leads out of the document.
+    Raise :class:`LookupError` if there is none, or if the reference leaves the document.
 
     >>> follow_ref({"$defs": {"a/b": [{"type": "string"}]}}, "#/$defs/a~1b/0")
     {'type': 'string'}
@@ -43,7 +43,7 @@ def follow_ref(document: Any, ref: str) -> Any:
 
 
 def escape_token(name: str) -> str:
-    """Return a key as it is written in a JSON pointer.
+    """Return a key as escaped in a JSON pointer.
 
     >>> escape_token("a/b")
     'a~1b'
@@ -97,7 +97,7 @@ FORMATS = {
     "hostname": "a host name",
 }
 MEMBER_NAMES = "x-enum-varnames"
-"""The keyword with the names of the values of an enumeration, in their order; code generators use it, too."""
+"""The keyword with the names of enum values, in their order; code generators also use it."""
 _MOST_NAMES = 100
 TYPES = {
     "string": "a string",
@@ -143,7 +143,7 @@ def format_choices(values: list[Any]) -> str:
 
 
 def find_member_names(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of an enumeration by the names that the schema has for them; empty if it has none.
+    """Return enum values by their names in the schema; empty if it has no names.
 
     >>> find_member_names({"enum": [1, 2], "x-enum-varnames": ["RED", "BLUE"]})
     {'RED': 1, 'BLUE': 2}
@@ -155,7 +155,7 @@ def find_member_names(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def describe_constraint(schema: Mapping[str, Any], keyword: str) -> str:
-    """Return a keyword as a phrase; empty if there is nothing to say.
+    """Return a keyword as a phrase; empty if there is nothing to describe.
 
     >>> describe_constraint({"minimum": 1, "maximum": 7}, "minimum"), describe_constraint({"format": "date"}, "format")
     ('between 1 and 7', 'a date, YYYY-MM-DD')
@@ -227,17 +227,17 @@ class Problem:
 
 
 class MismatchError(Exception):
-    """Arguments do not validate; the problems are determined later, if repairs do not help.
+    """Arguments do not validate; the problems are determined later, if repairs fail.
 
-    Its only argument is the exception of the validator, if that says more.
+    Its only argument is the validator's exception, if it has more details.
     """
 
     errors: list[Any] | None = None
-    """The errors of the validator, once somebody has read them."""
+    """The validator's errors, after they were first read."""
 
     @property
     def cause(self) -> Any:
-        """The exception of the validator."""
+        """The validator's exception."""
         return self.args[0]
 
 
@@ -252,7 +252,7 @@ def format_path(path: Path) -> str:
     text = ""
     for part in path:
         if isinstance(part, int) or not part:
-            text += '[""]' if part == "" else f"[{part}]"  # an empty key would not be seen
+            text += '[""]' if part == "" else f"[{part}]"  # an empty key would be invisible
         else:
             text += f".{format_key(part)}" if text else format_key(part)
     return text or "$"
@@ -270,7 +270,7 @@ def format_key(key: str) -> str:
 
 
 def describe_variants(path: Path, variants: Iterable[Sequence[Problem]]) -> list[Problem]:
-    """Return one problem for a value that fits none of several variants, with a line for each of them.
+    """Return one problem for a value that matches no variant, with a line for each variant.
 
     >>> x, y = Problem(("v", "x"), "missing"), Problem(("v", "y"), "missing")
     >>> print(describe_variants(("v",), [[x], [y]])[0].message)
@@ -288,7 +288,7 @@ def describe_variants(path: Path, variants: Iterable[Sequence[Problem]]) -> list
 def report(owner: str, problems: Sequence[Problem], more: int = 0, hint: str = "") -> ToolArgumentsError:
     """Return the error that lists every problem, in a text of limited length; ``more`` problems are only counted.
 
-    :param hint: a remark after the problems, left out if the text would become too long
+    :param hint: a hint after the problems, omitted if the text would become too long
 
     >>> report("search", [Problem(("query",), "missing"), Problem(("limit",), "missing")])
     ToolArgumentsError("Missing required parameter(s) for 'search': query, limit")
@@ -308,7 +308,7 @@ def _add_hint(text: str, hint: str) -> ToolArgumentsError:
 
 
 def _join(start: str, parts: Sequence[str], separator: str, more: int) -> str:
-    """Return the parts joined, up to the maximum length, and the number of the others."""
+    """Return the joined parts, up to the maximum length, and the number of omitted parts."""
     if not more and len(text := start + separator.join(parts)) <= _LONGEST // 3:
         return text  # far from any limit
     room = max(_LONGEST // 3, (_LONGEST - len(start) - 50) // max(1, len(parts)))

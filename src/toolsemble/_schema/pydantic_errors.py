@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def is_missing(root: Mapping[str, Any], path: Path) -> bool:
-    """Return whether null at a path means that a required value is missing; not for items, nor if null is allowed.
+    """Return whether null at a path means that a required value is missing; not for items, or if null is allowed.
 
     >>> schema = {"properties": {"city": {"type": "string"}, "days": {"type": "integer"}}, "required": ["city"]}
     >>> is_missing(schema, ("city",)), is_missing(schema, ("days",))
@@ -29,7 +29,7 @@ def is_missing(root: Mapping[str, Any], path: Path) -> bool:
 
 
 def _expand(root: Mapping[str, Any], schemas: list[Any]) -> list[Mapping[str, Any]]:
-    """Return the schemas with all schemas that they refer to or choose from, each once."""
+    """Return the schemas and all schemas that they reference or choose from, each once."""
     found: dict[int, Mapping[str, Any]] = {}
     waiting = schemas
     while waiting:
@@ -66,7 +66,7 @@ _Located = tuple[_Location, "ErrorDetails"]
 
 
 def _to_problems(chosen: list[_Located], value: Any, schema: Mapping[str, Any]) -> list[Problem]:
-    """Return the problems of errors: one for each path, and one for each union with several members equally near."""
+    """Return the problems of errors: one per path, and one per union with several equally close members."""
     if (union := _find_open_union(chosen)) is not None:
         variants: dict[str, list[_Located]] = {}
         for (path, members), error in chosen:
@@ -92,7 +92,7 @@ def _merge_paths(chosen: list[_Located], value: Any, schema: Mapping[str, Any]) 
 
 
 def _find_open_union(chosen: list[_Located]) -> Path | None:
-    """Return the outermost union whose nearest members have their problems at different paths; None for none."""
+    """Return the outermost union whose closest members have problems at different paths; None if there is none."""
     unions = {union for (_, members), _ in chosen for union in members}
     for union in sorted(unions, key=len):
         paths: dict[str, set[Path]] = {}
@@ -107,7 +107,7 @@ def _find_open_union(chosen: list[_Located]) -> Path | None:
 
 
 def _locate(error: ErrorDetails, value: Any) -> _Location:
-    """Return the path of an error, and the union members it belongs to, by the paths of their unions."""
+    """Return an error's path, and its union members by the paths of their unions."""
     path: list[str | int] = []
     members: dict[Path, str] = {}
     for index, part in enumerate(error["loc"]):
@@ -131,7 +131,7 @@ def _tag_name(error: ErrorDetails) -> str:
 
 
 def _select_nearest(located: list[_Located]) -> list[_Located]:
-    """Return, for each union, the errors of the nearest member; all errors if no member is near."""
+    """Return the errors of each union's closest member; all errors if no member is close."""
     unions = {union for (_, members), _ in located for union in members}
     for union in sorted(unions, key=len, reverse=True):  # inner unions first
         paths: dict[str, list[Path]] = {}
@@ -166,7 +166,7 @@ def _combine(phrases: list[str]) -> str:
     if len(expected) == len(phrases):
         kinds = dict.fromkeys(expected)
         if "a number" in kinds:
-            kinds.pop("an integer", None)  # it is a number, too
+            kinds.pop("an integer", None)  # it is also a number
         return f"expected {' or '.join(kinds)}"
     return ", ".join(phrases)
 

@@ -1,6 +1,6 @@
-"""pydantic's core schemas for any type: its hooks, what is rewritten where choices are slow, and how they are compiled.
+"""pydantic's core schemas for any type: hooks, the rewriting of slow choices, and compilation.
 
-A validator that tries every option validates the content once for each. If options contain each other, as in search
+A validator that tries every option validates the content once per option. If options contain each other, as in search
 expressions, that doubles with every level, and a few hundred characters can take forever.
 """
 
@@ -50,7 +50,7 @@ def _rewrite_part(key: str, value: Any, change: Callable[[dict[str, Any]], dict[
 
 
 def fail_fast(core: Any) -> Any:
-    """Return a core schema that stops at the first wrong item of a list, which is enough to reject a value.
+    """Return a core schema that stops at a list's first invalid item, which is enough to reject a value.
 
     >>> fail_fast({"type": "list", "items_schema": {"type": "int"}})
     {'type': 'list', 'items_schema': {'type': 'int'}, 'fail_fast': True}
@@ -90,7 +90,7 @@ def _forbid_in_node(node: dict[str, Any]) -> dict[str, Any]:
 def compile_core(core: Any) -> SchemaValidator:
     """Return a validator of exactly this core schema.
 
-    pydantic-core would replace the schema of a complete model by the validator that the model already has, which
+    pydantic-core would replace a complete model's schema by the model's existing validator, which
     ignores unknown keys. Models are marked as incomplete during compilation, as pydantic does when it rebuilds one.
     """
     from pydantic_core import SchemaValidator
@@ -158,7 +158,7 @@ def tag_core(core: Any) -> Any:
 
 
 def tag_choice(node: dict[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one node of a core schema as a tagged union, if constants tell its options apart."""
+    """Return one node of a core schema as a tagged union, if constants distinguish its options."""
     choices = node.get("choices")
     if node.get("type") != "union" or not isinstance(choices, list) or not node.keys() <= _UNTOUCHED:
         return node
@@ -253,7 +253,7 @@ def _conditions(key: str, options: Mapping[str, Any]) -> Any:
 
 
 def _group(options: Sequence[Any], tags: Sequence[Tags], make: Callable[[str, Mapping[str, Any]], Any]) -> list[Any]:
-    """Return the options with those that a constant tells apart merged into one; empty if there are none."""
+    """Return the options, with the options that a constant distinguishes merged into one; empty if there are none."""
     for key in dict.fromkeys(name for each in tags for name in each):
         tagged = [index for index, each in enumerate(tags) if key in each]
         values = [value for index in tagged for value in tags[index][key]]
@@ -265,7 +265,7 @@ def _group(options: Sequence[Any], tags: Sequence[Tags], make: Callable[[str, Ma
 
 
 class RenamedDict(dict[str, Any]):
-    """A dict with the names in the code that also keeps the keys of the JSON arguments.
+    """A dict with the names in the code that also stores the JSON keys.
 
     >>> RenamedDict({"left": 1}, {"left": "Left"})
     {'left': 1}
@@ -327,7 +327,7 @@ class Temporal:
         return self.wrap(handler(source))
 
     def wrap(self, known: Any) -> Any:
-        """Return a core schema that validates text as the given one does, but rejects plain numbers."""
+        """Return a core schema that validates text like the given one, but rejects plain numbers."""
         from pydantic_core import SchemaValidator, core_schema
 
         lenient = SchemaValidator(known)
@@ -380,7 +380,7 @@ class EnumMember:
 
 
 def name_members(written: dict[str, Any], members: list[enum.Enum]) -> dict[str, Any]:
-    """Return the JSON Schema of an enumeration with the names of its members: a number says nothing to a model.
+    """Return the JSON Schema of an enumeration with its member names: a bare number means nothing to a model.
 
     >>> name_members({"enum": ["on", "off"]}, list(enum.Enum("Switch", {"ON": "on", "OFF": "off"})))
     {'enum': ['on', 'off']}
@@ -391,7 +391,7 @@ def name_members(written: dict[str, Any], members: list[enum.Enum]) -> dict[str,
 
 
 def tighten(core: Any) -> Any:
-    """Return a core schema that validates constants and times in pydantic's own types as strictly as in ours."""
+    """Return a core schema that validates constants and times in pydantic's types as strictly as in this library's."""
     return rewrite(core, _tighten_node)
 
 
@@ -422,7 +422,7 @@ def _rename_dict_keys(node: dict[str, Any]) -> dict[str, Any]:
 
 
 def _exact_literal(values: list[Any]) -> dict[str, Any]:
-    """Return the core schema of constants; members of enumerations among them are sent by value."""
+    """Return the core schema of constants; enum members among them are sent by value."""
     if not any(isinstance(value, enum.Enum) for value in values):
         return _plain_literal(values)
     known = {value.value if isinstance(value, enum.Enum) else value: value for value in values}
@@ -531,7 +531,7 @@ def make_constructor(shape: Shape) -> Callable[[dict[str, Any]], Any]:
 
 
 def _convert_exceptions(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a function that raises every exception as a ValueError: pydantic passes some types on."""
+    """Return a function that raises every exception as a ValueError: pydantic does not catch some types."""
 
     def convert(value: Any) -> Any:
         try:

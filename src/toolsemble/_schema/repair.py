@@ -1,4 +1,4 @@
-"""Repair arguments that nearly validate against a schema; each step can be switched, and each change is recorded."""
+"""Repair arguments that are almost valid; each step can be disabled, and each change is recorded."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ def hint_at_nesting(schema: Mapping[str, Any], value: Mapping[str, Any], problem
     unknown = [key for key in value if key not in properties]
     missing = [str(problem.path[0]) for problem in problems if problem.message == "missing" and len(problem.path) == 1]
     wrong = {problem.path[0] for problem in problems if len(problem.path) == 1}
-    # Without a missing parameter, a key may belong in any of those that are there.
+    # Without a missing parameter, a key may belong in any of the parameters sent.
     names, keys = (missing, unknown) if missing else (list(properties), [key for key in unknown if key in wrong])
     hints = []
     for name in names if keys else ():
         inside = find_properties(schema, properties.get(name))
         if fitting := [key for key in keys if key in inside]:
             hints.append(f"; {_join_keys(fitting)} belong{'s' if len(fitting) == 1 else ''} in '{name}'")
-    return "".join(hints) if len(hints) == 1 else ""  # with several places, a key could belong in any of them
+    return "".join(hints) if len(hints) == 1 else ""  # with several places, the right one is unknown
 
 
 def find_properties(root: Mapping[str, Any], schema: Any) -> Mapping[str, Any]:
-    """Return the properties of an object schema; those of all options of a union.
+    """Return the properties of an object schema; for a union, the properties of all options.
 
     >>> sorted(find_properties({}, {"anyOf": [{"properties": {"a": {}}}, {"type": "null"}]}))
     ['a']
@@ -72,7 +72,7 @@ def _join_keys(keys: Sequence[str]) -> str:
     return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
 
 
-# An unterminated string takes the rest: searching for its end from every quote would be quadratic.
+# An unterminated string takes the rest: a search for its end from every quote would be quadratic.
 _TOKEN = re.compile(r'"(?:\\.|[^"\\])*+(?:"|\\?\Z)|\'(?:\\.|[^\'\\])*+(?:\'|\\?\Z)|\b(?:True|False|None)\b', re.DOTALL)
 _PYTHON = {"True": "true", "False": "false", "None": "null"}
 _CONTROL = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t"})
@@ -87,7 +87,7 @@ class CutOffError(ValueError):
 
 
 def parse_lenient(text: str, read: Callable[[str], Any] | None = None, *, words: bool = True) -> Any:
-    r"""Return the value of text that is nearly JSON; raise :class:`CutOffError` if its end is missing.
+    r"""Return the value of almost valid JSON; raise :class:`CutOffError` if its end is missing.
 
     The content of a Markdown fence, or the object inside other text, is passed to ``read`` first, if given. Without
     ``words``, only a fence may surround the JSON.
@@ -114,7 +114,7 @@ def parse_lenient(text: str, read: Callable[[str], Any] | None = None, *, words:
         if "Numeric" in str(problem) and _LONG_NUMBER.search(inner):
             raise LongNumberError from None
         if not respelled and any(map(inner.__contains__, "\n\r")):
-            raise ValueError("not JSON") from None  # a line break inside a string ends it, too
+            raise ValueError("not JSON") from None  # a line break also ends a string
         raise CutOffError from None
     except pyjson5.Json5Exception:
         raise ValueError("not JSON") from None
@@ -178,7 +178,7 @@ def _is_same(first: Any, second: Any) -> bool:
 
 
 def fold_key(key: str) -> str:
-    """Return a key without case and separators: ``minScore``, ``min-score`` and ``min_score`` are the same.
+    """Return a key without case and separators: ``minScore``, ``min-score`` and ``min_score`` are equal.
 
     >>> fold_key("min-Score")
     'minscore'
@@ -187,7 +187,7 @@ def fold_key(key: str) -> str:
 
 
 def has_same(inside: Any, key: str, value: Any) -> bool:
-    """Return whether a value is an object that has another value under a key.
+    """Return whether a value is an object that has a given value under a key.
 
     >>> has_same({"name": "z"}, "name", "z"), has_same({"count": 1}, "count", True)
     (True, False)
@@ -218,20 +218,20 @@ class Repairs:
 
     @property
     def has_changed(self) -> bool:
-        """Whether the value may have become another one."""
+        """Whether the value may have changed."""
         return bool(self.changes) or self._respelled
 
     def repair(self, value: Any, schema: Any, path: Path = ()) -> Any:
-        """Return the value changed to fit the schema, as far as the intent is clear."""
+        """Return the value changed to fit the schema, as far as the intent is unambiguous."""
         self._left -= 1
-        if self._left < 0 or not isinstance(schema, (dict, Mapping)):  # a dict is told from others much faster
+        if self._left < 0 or not isinstance(schema, (dict, Mapping)):  # the check for a dict is much faster
             return value
         if _COMBINING.isdisjoint(schema):
             return self._repair_kind(value, schema, path)
         return self._repair_combined(value, self._resolve(schema), path)
 
     def _repair_combined(self, value: Any, schema: Mapping[str, Any], path: Path) -> Any:
-        """Return the value changed to fit a schema that consists of others, or lists the values."""
+        """Return the value changed to fit a combined schema, or a list of values."""
         options = schema.get("anyOf") or schema.get("oneOf")
         if options and "properties" not in schema:
             return self._repair_option(value, options, path)
@@ -315,7 +315,7 @@ class Repairs:
     def _repair_choice(self, value: Any, allowed: list[Any], schema: Mapping[str, Any], path: Path) -> Any:
         if "coerce" not in self._steps:
             return value
-        self._left -= len(allowed) // _MANY_VALUES  # searching a long list is work, too
+        self._left -= len(allowed) // _MANY_VALUES  # searching a long list also costs work
         if self._left < 0 or _is_among(value, allowed):
             return value
         if isinstance(value, str):
@@ -328,7 +328,7 @@ class Repairs:
         return value
 
     def _repair_type(self, value: Any, kind: str, kinds: frozenset[str], schema: Mapping[str, Any], path: Path) -> Any:
-        """Return the value, which is of a kind, converted to one of the declared kinds, if that is clear."""
+        """Return a value of one kind converted to a declared kind, if that is unambiguous."""
         if kind == "number" and not math.isfinite(value):
             return self._respell(value)  # JSON cannot hold it, which is reported when it is written
         if value is None or not kinds or kind in kinds or (kind == "integer" and "number" in kinds):
@@ -397,7 +397,7 @@ class Repairs:
         return not path and self._wrong is not None and key not in self._wrong
 
     def _is_default(self, key: str, schema: Any, parent: Mapping[str, Any]) -> bool:
-        """Return whether null means that the parameter's default is used."""
+        """Return whether null stands for the parameter's default."""
         optional = key not in parent.get("required", ())
         return "null" in self._steps and optional and not self._fits(None, schema)
 
@@ -441,7 +441,7 @@ class Repairs:
         """Return whether a key belongs nowhere in an object; False if the budget is used up."""
         properties, required = schema.get("properties", {}), schema.get("required", ())
         self._left -= len(properties)
-        # A flattened field: to drop it would mean to use another value in its place. A missing parameter is reported.
+        # A flattened field: dropping it would replace its value by another. A missing parameter is reported.
         for name in (each for each in properties if self._left >= 0 and (each in value or each not in required)):
             if key in find_properties(self._root, properties[name]) and not has_same(value.get(name), key, value[key]):
                 return False
@@ -551,14 +551,14 @@ def _find_allowed(schema: Mapping[str, Any]) -> list[Any] | None:
 
 
 def _find_named(text: str, schema: Mapping[str, Any]) -> list[Any]:
-    """Return the values of an enumeration whose name is a text: the exact one, or those that differ by case.
+    """Return the values of an enumeration whose name is a text: the exact match, or the matches that differ in case.
 
     >>> _find_named("Color.RED", {"enum": [1, 2], "x-enum-varnames": ["RED", "BLUE"]})
     [1]
     """
     names = find_member_names(schema)
     qualifier, _, last = text.rpartition(".")
-    if qualifier.isidentifier():  # as Python writes a member
+    if qualifier.isidentifier():  # as Python displays a member
         text = last
     if text in names:
         return [names[text]]

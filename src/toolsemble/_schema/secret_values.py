@@ -91,7 +91,7 @@ def property_names(schema: Any) -> frozenset[str]:
 
 
 def remove_secret_values(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema without the default and example values of secrets and of what contains them.
+    """Return a schema without the default and example values of secrets and of schemas that contain them.
 
     >>> remove_secret_values({"properties": {"key": {"type": "string", "format": "password", "default": "hunter2"}}})
     {'properties': {'key': {'type': 'string', 'format': 'password'}}}
@@ -114,7 +114,7 @@ class _SecretRefs:
     """The references of a schema that lead to a secret."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
-        found: dict[str, set[str]] = {}  # for each reference, the references inside of its target
+        found: dict[str, set[str]] = {}  # for each reference, the references in its target
         secret: list[str] = []
         waiting = [*_scan(root)[1]]
         while waiting:

@@ -1,4 +1,4 @@
-"""Conversion of return values of tools to results."""
+"""Conversion of tools' return values to results."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def to_result(value: object) -> ToolResult:
 
 
 def to_intermediate_result(value: object) -> ToolResult:
-    """Return the result of a step whose value only the next step gets, and which JSON cannot hold.
+    """Return the result of a step whose value JSON cannot hold, and only the next step gets.
 
     >>> to_intermediate_result(object()).output
     'an object of type object'
@@ -65,7 +65,7 @@ class UnsupportedResultError(ToolExecutionError):
 def to_json_value(value: object) -> Any:
     """Return any value as a JSON value: objects as their fields, NaN and infinity as text.
 
-    A value that JSON cannot hold, because it is circular or nested too deeply, becomes a text that says so.
+    A value that JSON cannot hold, because it is circular or nested too deeply, becomes a text with the reason.
 
     >>> to_json_value({"at": float("nan"), "city": TextContent("Rome")})
     {'at': 'NaN', 'city': {'text': 'Rome'}}
@@ -88,12 +88,12 @@ def to_finite_json(value: object) -> Any:
     nested = plain
     for _ in range(_ADDED_LEVELS):
         nested = [nested]
-    json.dumps(nested)  # raises if it cannot be written inside of another value
+    json.dumps(nested)  # raises if it cannot be nested in another value
     return plain
 
 
 def is_opaque(kind: Any) -> bool:
-    """Return whether a type says nothing about the value: results, and contents, which are kept beside the text.
+    """Return whether a type does not describe the value: results and contents, which are stored beside the text.
 
     >>> is_opaque(ToolResult | None), is_opaque(int)
     (True, False)
@@ -102,7 +102,7 @@ def is_opaque(kind: Any) -> bool:
 
 
 def to_exact_json(value: object) -> Any:
-    """Return a value as JSON holds it, by the rules of :func:`to_result`; raise ValueError or TypeError if it cannot.
+    """Return a value as JSON, by the rules of :func:`to_result`; raise ValueError or TypeError if JSON cannot hold it.
 
     >>> to_exact_json({"at": b"noon"})
     {'at': 'bm9vbg=='}
@@ -141,9 +141,9 @@ def _json_text(value: object) -> str:
 
 
 def _to_plain(value: Any) -> Any:
-    """Return the fields of an attrs or msgspec object as a dict, and the text of an object that has one.
+    """Return the fields of an attrs or msgspec object as a dict, and an object with its own ``__str__`` as its text.
 
-    Raise :class:`_UnsupportedError` for an object whose text would be its ``repr``, which says nothing to a model.
+    Raise :class:`_UnsupportedError` for an object whose text would be its ``repr``, which means nothing to a model.
     """
     kind = type(value)
     fields = getattr(kind, "__struct_fields__", None)
@@ -151,13 +151,13 @@ def _to_plain(value: Any) -> Any:
         fields = [field.name for field in getattr(kind, "__attrs_attrs__", ())]
     if fields:
         return {name: getattr(value, name) for name in fields}
-    if kind.__str__ is object.__str__:  # type: ignore[comparison-overlap]  # it is, for a class without a text
+    if kind.__str__ is object.__str__:  # type: ignore[comparison-overlap]  # it is, for a class without its own __str__
         raise _UnsupportedError(value)
     return str(value)
 
 
 class _UnsupportedError(Exception):
-    """Raised for an object that JSON cannot hold."""
+    """JSON cannot hold the object."""
 
     def __init__(self, value: object) -> None:
         super().__init__(type(value).__name__)

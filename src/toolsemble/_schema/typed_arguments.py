@@ -100,7 +100,7 @@ class Scope:
     place: str
     """The parameter, for error messages."""
     names: Mapping[str, Any] = field(default_factory=dict)
-    """Names for forward references, beside those of the module."""
+    """Names for forward references, besides the module's names."""
     variables: Mapping[Any, Any] = field(default_factory=dict)
     """The values of type variables."""
     owner: Any = None
@@ -117,7 +117,7 @@ class Scope:
 
 
 def adapt_type(kind: Any, scope: Scope) -> Any:
-    """Return the type in a form that pydantic validates as specified here; raise for types that JSON cannot represent.
+    """Return the type in a form that pydantic validates by the rules above; raise for types that JSON cannot represent.
 
     >>> adapt_type(list[int], Scope("parameter 'n'"))
     list[int]
@@ -171,7 +171,7 @@ def _adapt_forward_reference(name: str, scope: Scope) -> Any:
 
 
 def _adapt_alias(kind: Any, alias: Any, variables: dict[Any, Any], scope: Scope) -> Any:
-    """Return the adapted value of a ``type`` alias; a recursive alias is left to pydantic."""
+    """Return the adapted value of a ``type`` alias; pydantic handles a recursive alias."""
     if alias in scope.aliases:
         return kind
     inner = replace(scope, variables={**scope.variables, **variables}, aliases=scope.aliases | {alias})
@@ -222,7 +222,7 @@ def _adapt_class(kind: type, scope: Scope) -> Any:
 
 
 def _any_number() -> Any:
-    """Return the type of any JSON number: an int stays one, as a float would lose digits of a long one."""
+    """Return the type of any JSON number: an int stays an int, because a float would lose digits."""
     from pydantic import WithJsonSchema
 
     return Annotated[int | float, WithJsonSchema({"type": "number"})]
@@ -351,7 +351,7 @@ def init_only_fields(core: Any) -> Iterator[tuple[str, str]]:
 
 
 def _inner_nodes(node: dict[str, Any]) -> Iterator[Any]:
-    """Yield the nodes directly inside of a node."""
+    """Yield the child nodes of a node."""
     for key in _INNER & node.keys():
         part = node[key]
         if key in _BY_NAME and isinstance(part, dict):
@@ -361,7 +361,7 @@ def _inner_nodes(node: dict[str, Any]) -> Iterator[Any]:
 
 
 def keeps_all(kind: Any) -> bool:
-    """Return whether only generated code creates objects of a class, and without converting anything.
+    """Return whether only generated code creates objects of a class, without conversion.
 
     >>> @dataclasses.dataclass
     ... class Point:
@@ -385,7 +385,7 @@ def keeps_all(kind: Any) -> bool:
 
 
 def _is_bare(kind: Any) -> bool:
-    """Return whether a dataclass stores its fields as plain attributes, not, for example, in a property."""
+    """Return whether a dataclass stores its fields as plain attributes, not, for example, as a property."""
     plain = (types.MemberDescriptorType, types.GetSetDescriptorType)
     for each in dataclasses.fields(kind):
         found = next((vars(base)[each.name] for base in kind.__mro__ if each.name in vars(base)), None)
@@ -426,7 +426,7 @@ def _is_sound(node: dict[str, Any]) -> bool:
 
 
 def _is_known(function: Any) -> bool:
-    """Return whether a function belongs to this package or to pydantic's types, and changes nothing displayed."""
+    """Return whether a function belongs to this package or to pydantic's types, and changes no displayed value."""
     if hasattr(function, "makes"):
         return keeps_all(function.makes)
     if isinstance(function, partial):
@@ -438,7 +438,7 @@ def _is_known(function: Any) -> bool:
 
 
 class TypedArguments:
-    """A validator of arguments by their declared types, which are checked at once; schemas are built on first use."""
+    """A validator of arguments by their types, which are checked on construction; schemas are built on first use."""
 
     def __init__(
         self,
@@ -465,7 +465,7 @@ class TypedArguments:
         self._core: Any = None
         self._work = LINEAR
         self._at_most = 0
-        # Until the first call, a tool with common types only keeps its JSON Schema.
+        # Until the first call, a tool with common types stores only its JSON Schema.
         self._common = plain is not None
         self._schema: dict[str, Any] | None = None if plain is None else plain[1]
         self._secret_keys: frozenset[str] | None = None if plain is None else frozenset()
@@ -559,15 +559,15 @@ class TypedArguments:
         return frozenset([str(place[0]) for place in places]) if all(places) else None
 
     def is_settled(self, mismatch: MismatchError) -> bool:
-        """Return whether each error is that of a declared parameter, and not of a value inside of one.
+        """Return whether each error concerns a declared parameter itself, not a value nested in it.
 
-        In other objects the validator also checks values that the text replaces: a key may come twice.
+        In other objects the validator also checks overridden values of duplicate keys.
         """
         declared = self.schema.get("properties", ())
         return all(len(each["loc"]) == 1 and each["loc"][0] in declared for each in _errors(mismatch))
 
     def problems(self, text: str, value: Any, mismatch: MismatchError) -> tuple[list[Problem], int]:
-        """Return the problems of a value with this JSON text, and the number of problems left out."""
+        """Return the problems of a value with this JSON text, and the number of omitted problems."""
         errors = _errors(mismatch)
         if not self.is_settled(mismatch):
             # For a long text, the first problem of each list is enough: finding all of them would take too long.
@@ -577,7 +577,7 @@ class TypedArguments:
         return translate_errors(errors[:_MOST_ERRORS], value, self.schema), max(0, len(errors) - _MOST_ERRORS)
 
     def _find_all_errors(self, text: str) -> MismatchError:
-        """Return all errors of a text that does not validate."""
+        """Return all errors of an invalid text."""
         self._thorough = self._thorough or compile_core(check_every_item(self._core))
         found = None
         try:
@@ -607,7 +607,7 @@ class TypedArguments:
         raise problem
 
     def _is_kept_whole(self, value: Any) -> bool:
-        """Return whether the displayed form of a value is certain to be complete."""
+        """Return whether the displayed form of a value is certainly complete."""
         if self._transparent is None:
             self._transparent = is_transparent(self._core or self._get_core())
         return self._transparent and not display.has_other_attributes(value)
@@ -623,14 +623,14 @@ class TypedArguments:
 
     @property
     def init_only(self) -> str:
-        """The first constructor parameter that no object keeps, so it cannot be displayed; empty if none."""
+        """The first constructor parameter that no object stores, so it cannot be displayed; empty if none."""
         fields = [(each.kind.__name__, field) for each in self._shapes for field, _ in each.fields]
         own = [(kind, field.name) for kind, field in fields if field.attribute is None and not field.constant]
         found = own or ([] if self._common else list(init_only_fields(self._core or self._get_core())))
         return "".join(f"{name!r} of {kind}" for kind, name in found[:1])
 
     def _reread(self, shown: Any) -> Any:
-        """Return the values that the displayed form validates to; None if it does not validate."""
+        """Return the values that the displayed form validates to; None if it is invalid."""
         try:
             return self.validate(json.dumps(shown, allow_nan=False))
         except (MismatchError, ToolArgumentsError, TypeError, ValueError):
@@ -644,7 +644,7 @@ class TypedArguments:
         with self._lock:  # concurrent builds would walk the same shapes
             plain = self._write_schemas()
             self._core, self._schema = plain or self._generate_schemas()
-            # If types contain each other and no constant tells them apart, each level of a value multiplies the work.
+            # If types contain each other and no constant distinguishes them, each level of a value multiplies the work.
             self._work = LINEAR if plain else measure_type_work(tag_schema(self._schema))
             self._at_most = self._work.at_most
             self._validator = compile_core(self._core)
@@ -673,7 +673,7 @@ _HOPELESS = 20_000
 
 
 def _errors(mismatch: MismatchError) -> list[ErrorDetails]:
-    """Return the errors of the validator."""
+    """Return the validator's errors."""
     if mismatch.errors is None:
         mismatch.errors = mismatch.cause.errors(include_url=False, include_input=False)
     return mismatch.errors
@@ -715,7 +715,7 @@ def _check_shapes(shapes: Mapping[Any, Shape]) -> None:
 
 
 def _check_default(each: Field, kind: Any, place: str) -> None:
-    """Reject a default that is not of the declared type: defaults are not validated when a call uses them."""
+    """Reject a default of another than the declared type: defaults are not validated when a call uses them."""
     if each.factory is not None or each.required or each.optional or _is_plainly(each.default, kind):
         return
     from pydantic import TypeAdapter, ValidationError
@@ -737,7 +737,7 @@ def _is_secret(kind: Any) -> bool:
 
 
 def _is_plainly(value: Any, kind: Any) -> bool:
-    """Return whether a value is obviously of a type; False does not mean that it is not."""
+    """Return whether a value obviously has a type; False means that this is unknown."""
     if value is None or type(value) is kind:
         return True
     if get_origin(kind) is Literal:

@@ -1,4 +1,4 @@
-"""Check JSON Schemas from outside when a tool is defined, so that they cannot cause errors later."""
+"""Check foreign JSON Schemas when a tool is defined, so that they cannot cause errors later."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _ANNOTATIONS = {
     "$schema", "$id", "$anchor", "contentEncoding", "contentMediaType", "contentSchema",
 }  # fmt: skip
 KEYWORDS = ONE_SCHEMA | SCHEMA_LISTS | NAMED_SCHEMAS | _CHECKED | _ANNOTATIONS
-"""The keywords that are enforced, or that change nothing."""
+"""The keywords that are enforced, or that have no effect."""
 _SPELLINGS = {
     "dict": "object", "map": "object", "str": "string", "text": "string", "int": "integer", "float": "number",
     "double": "number", "bool": "boolean", "list": "array", "tuple": "array", "set": "array", "none": "null",
@@ -50,13 +50,13 @@ _DEEPEST = 50
 _LARGEST = 10_000
 _DEEPEST_VALUE = 250
 _LARGEST_VALUE = 150_000
-_FEW_VALUES = 200  # less than the deepest value has levels
+_FEW_VALUES = 200  # fewer than the levels of the deepest value
 _SCALARS = (int, float, bool, type(None))
 _SHOWN = 200
 
 
 def check_size(place: str, value: Any) -> None:
-    """Raise ToolDefinitionError for a value that is too deep, contains itself, or is too large when written out.
+    """Raise ToolDefinitionError for a value that is too deep, contains itself, or is too large when expanded.
 
     Shared parts, such as YAML aliases, count as often as they would be written.
 
@@ -93,7 +93,7 @@ def check_size(place: str, value: Any) -> None:
 
 
 def _is_small(value: Any) -> bool:
-    """Return whether a value has so few parts, all plain, that it is neither too deep nor too large."""
+    """Return whether a value has so few parts, all plain, that it cannot be too deep or too large."""
     left, waiting = _FEW_VALUES, [value]
     while waiting:
         part = waiting.pop()
@@ -172,7 +172,7 @@ def _check_form(owner: str, schema: dict[str, Any]) -> None:
 
 
 def _check_nodes(owner: str, schema: dict[str, Any]) -> None:
-    """Reject unenforceable keywords, unknown references, and schemas so deep or large that checking could crash."""
+    """Reject unenforceable keywords, unknown references, and schemas so deep or large that validation could crash."""
     waiting: list[tuple[Any, int, str, str]] = [(schema, 0, "$", "#")]
     known: dict[str, str] = {}
     references: list[tuple[str, str]] = []

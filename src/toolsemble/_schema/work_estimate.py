@@ -1,7 +1,7 @@
 """Estimate from a schema how much work validating a value can cause.
 
-A validator tries every option of a choice, and validates the content once for each. Nested choices multiply that:
-twenty levels of two options are a million paths, and native code cannot be interrupted while it walks them.
+A validator tries every option of a choice, and validates the content once per option. Nested choices multiply this:
+twenty levels of two options are a million paths, and native code cannot be interrupted while it follows them.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def measure_work(schema: Mapping[str, Any], text: str | None = None) -> Work:
 
 
 def measure_type_work(schema: Mapping[str, Any]) -> Work:
-    """Return the work that the schema of declared types can cause; no type is rejected, as the author controls them.
+    """Return the work that the schema of declared types can cause; no type is rejected: the author controls them.
 
     >>> measure_type_work({"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}) is LINEAR
     True
@@ -133,8 +133,8 @@ class _Node:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.parts: list[int] = []  # all are applied to the same value
-        self.choices: list[list[int]] = []  # one of each list is applied to the same value
+        self.parts: list[int] = []  # all apply to the same value
+        self.choices: list[list[int]] = []  # one schema of each list applies to the same value
         self.children: dict[Key, list[int]] = {}
 
     def is_alias(self) -> bool:
@@ -180,7 +180,7 @@ class _Counter:
         )
 
     def _index(self, schema: Any, path: str) -> int:
-        """Return the index of a schema; true and false have one, too."""
+        """Return the index of a schema; true and false also have one."""
         known = self._known.get(id(schema)) if isinstance(schema, Mapping) else None
         if known is not None:
             return known
@@ -243,7 +243,7 @@ class _Counter:
         node.children |= {_ANY_ITEM: others} if others else {}
 
     def _sort_inner_first(self) -> list[int]:
-        """Return the indices of all schemas; a schema comes after those that it applies to the same value."""
+        """Return the indices of all schemas; a schema comes after the schemas that it applies to the same value."""
         order: list[int] = []
         state = [0] * len(self._nodes)  # 0: new, 1: open, 2: done
         for start in range(len(self._nodes)):
@@ -283,7 +283,7 @@ class _Counter:
         return counts
 
     def _count_deeper(self, here: list[int], inside: list[int]) -> list[int]:
-        """Return the paths of values that are one level deeper than those counted in ``inside``."""
+        """Return the paths of values one level deeper than the values counted in ``inside``."""
         self._spend(len(self._nodes))
         maps: list[dict[Key, int]] = [{}] * len(self._nodes)
         most = list(here)
@@ -309,7 +309,7 @@ _NAMED = {"dependentSchemas", "dependencies", "patternProperties"}
 
 
 def _add_counts(maps: list[dict[Key, int]]) -> dict[Key, int]:
-    """Return the sum of several maps; the wildcard count of a map is used for keys that it does not have."""
+    """Return the sum of several maps; a map's wildcard count is used for missing keys."""
     if len(filled := [each for each in maps if each]) == 1:
         return filled[0]
     total: dict[Key, int] = {}

@@ -487,7 +487,7 @@ def build_form(
     :param value: the value; :data:`MISSING`: an empty form
     :param before: the value to compare with; fields that differ are marked as changed
     :param keep_hidden: whether masked secrets are shown as set, because they stand for a waiting call's secrets; else
-    they must be entered again
+        they must be entered again
 
     >>> form = build_form({"properties": {"order": {"type": "integer"}, "note": {"type": "string"}}}, {"order": 7})
     >>> [(each.name, each.kind, each.state, each.text) for each in form.fields]
@@ -551,7 +551,7 @@ def build_request_form(request: ReviewRequest, schema: Mapping[str, Any] | None)
     """Return the form with a waiting call's arguments; masked secrets stay masked.
 
     :param schema: the schema of the tool, as ``store.schema(request.schema_digest)`` returns it; None: unknown; the
-    arguments are shown by their own types
+        arguments are shown by their own types
 
     >>> request = ReviewRequest("Pays", "pay", {"order": 7})
     >>> form = build_request_form(request, {"properties": {"order": {"type": "integer"}}})

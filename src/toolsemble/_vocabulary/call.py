@@ -1,4 +1,4 @@
-"""``ToolCall``, the request of a model, and ``ToolReply``, the answer to it."""
+"""``ToolCall``, a model's request, and ``ToolReply``, the answer to it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def new_id() -> str:
 
 
 class GeneratedRunId(str):
-    """The id of a run for which the program did not choose one: no later run has it.
+    """The generated id of a run for which the program did not set one; no later run reuses it.
 
     >>> GeneratedRunId("4f1c") == "4f1c"
     True
@@ -47,7 +47,7 @@ class GeneratedRunId(str):
 
 
 def new_run_id() -> GeneratedRunId:
-    """Return a new run id whose type shows that the program did not choose it."""
+    """Return a new run id whose type shows that it was generated."""
     return GeneratedRunId(new_id())
 
 
@@ -84,7 +84,7 @@ class ToolCall:
     def arguments(self) -> dict[str, Any]:
         """The requested arguments, a new dict each time; empty if the model's text is not a JSON object (see ``json``).
 
-        They are not validated or repaired; :attr:`~toolsemble.agent.ToolCallRecord.arguments` has those that ran.
+        They are not validated or repaired; :attr:`~toolsemble.agent.ToolCallRecord.arguments` has the final ones.
 
         >>> ToolCall("weather", '{"city": "Ro').arguments
         {}
@@ -97,7 +97,7 @@ class ToolCall:
 
     @property
     def original(self) -> str | dict[str, Any]:
-        """The arguments as they were passed: the text of the model, or a dict, which is a new copy each time.
+        """The arguments as passed: the model's text, or a dict, which is a new copy each time.
 
         >>> ToolCall("weather", '{"city": "Ro').original
         '{"city": "Ro'
@@ -111,7 +111,7 @@ class ToolCall:
 
     @property
     def json(self) -> str:
-        """The arguments as JSON text, or the text of the model if it is not JSON."""
+        """The arguments as JSON text, or the model's text if it is not JSON."""
         return self._json
 
     @property
@@ -128,7 +128,7 @@ class ToolCall:
 
     @classmethod
     def from_openai(cls, source: object) -> ToolCall:
-        """Return the call for a tool call of a chat completion, or a function call of a response; SDK object or dict.
+        """Return the call for a chat completion's tool call, or a response's function call; SDK object or dict.
 
         >>> ToolCall.from_openai({"id": "c1", "function": {"name": "now", "arguments": "{}"}})
         ToolCall('now', '{}', id='c1')
@@ -209,7 +209,7 @@ class NumberedCall(ToolCall):
 
 
 def received_call(name: str, arguments: str | dict[str, Any] | None = "{}", id: str | None = None) -> ToolCall:
-    """Return the call that a model made; unlike that of a program, its name may be empty, and is answered then.
+    """Return a model's call; unlike a program's call, it may have an empty name, which is answered with an error.
 
     >>> received_call("")
     ToolCall('', '{}', id=None)
@@ -237,15 +237,15 @@ class ToolReply:
     limit: int | None = None
     """Characters of the result's text that the model gets; None: no limit."""
     more: str = ""
-    """Text for the model after the remark that the result was truncated, such as how to read the rest."""
+    """Text for the model after the truncation notice, such as how to read the rest."""
     note: str = ""
     """Text for the model after the result, added by the caller and not by the tool."""
     edits: str = ""
     """A note for the model about the arguments that a reviewer changed. It is not in ``text``; the messages for
     providers and the conversations of agents have it: see :meth:`with_edits`."""
     arguments: dict[str, Any] | None = field(default=None, compare=False, repr=False)
-    """The arguments that ran, as JSON values with secrets masked: in a run of an agent, and wherever ``observe`` is
-    passed. None if they were not kept, or if the call did not run."""
+    """The arguments that ran, as JSON values with secrets masked: in an agent run, and with ``observe``.
+    None if they were not kept, or if the call did not run."""
 
     def __init__(
         self,
@@ -275,7 +275,7 @@ class ToolReply:
 
     @property
     def text(self) -> str:
-        """The result's text, truncated to the limit with a remark about its full length, and the note."""
+        """The result's text, truncated to the limit with a notice of its full length, and the note."""
         text = self.result.text
         if self.limit is not None and len(text) > self.limit:
             text = f"{text[: self.limit]}... [truncated, full length: {len(text)} chars]{self.more}"
@@ -355,7 +355,7 @@ class ToolReply:
         return self.to_provider("mcp")
 
     def to_provider(self, provider: str, **settings: Any) -> dict[str, Any]:
-        """Return the reply in the format of a provider, by its name, with the settings of that format.
+        """Return the reply in a provider's format, by the provider's name, with the format's settings.
 
         >>> from toolsemble import ToolResult
         >>> ToolReply(ToolCall("now"), ToolResult.success("noon")).to_provider("ollama")

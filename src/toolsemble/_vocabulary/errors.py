@@ -5,8 +5,8 @@
     ToolsembleError
     ├── ToolDefinitionError(ValueError)   a tool or a toolbox is defined wrongly; raised while it is built
     ├── ToolConfigurationError            set up wrongly; always raised to the caller
-    │   ├── CallPausedError               a call waits for approval, and nothing around it can be resumed
-    │   └── RunChangedError               a recorded run was begun with another agent
+    │   ├── CallPausedError               a call waits for approval, and nothing around it is resumable
+    │   └── RunChangedError               a recorded run was started with another agent
     ├── ToolArgumentsError                the model's arguments do not fit
     ├── ToolExecutionError                the tool failed
     │   └── LostError                     its work began, and its outcome is unknown
@@ -43,7 +43,7 @@ class ToolsembleError(Exception):
 
 
 class PassThroughError(ToolsembleError):
-    """An error that ends a call or a run, and always reaches the caller; a model is never told of it.
+    """An error that ends a call or a run, and always reaches the caller; models never see it.
 
     >>> issubclass(RunParkedError, PassThroughError)
     True
@@ -77,7 +77,7 @@ class ToolConfigurationError(PassThroughError):
 
 
 class CallPausedError(ToolConfigurationError):
-    """A reviewer left a call open; the run of an agent ends with it, anything else cannot be resumed and raises it.
+    """A reviewer left a call pending; an agent run pauses with it, anything else is not resumable and raises it.
 
     >>> str(CallPausedError("Tool 'pay' waits for approval"))
     "Tool 'pay' waits for approval"
@@ -87,22 +87,22 @@ class CallPausedError(ToolConfigurationError):
         super().__init__(message)
         #: The :class:`~toolsemble.ReviewRequest` that waits for a decision.
         self.request = request
-        #: The reviewer that was asked and can tell whether the request is still open; None if there is none.
+        #: The reviewer that was asked and knows whether the request is still pending; None if there is none.
         self.reviewer: Any = None
-        #: The context of the call; None if it cannot be left open, because it runs already.
+        #: The context of the call; None if it cannot be left pending, because it is already running.
         self.context: Any = None
         #: The index of the call among the calls that were executed together.
         self.place = 0
-        #: The other calls of the turn that wait.
+        #: The turn's other waiting calls.
         self.others: Sequence[CallPausedError] = ()
-        #: The paused run of the agent inside of the call; None if the call itself waits.
+        #: The paused run of the agent in the call; None if the call itself waits.
         self.inner: Any = None
-        #: The arguments of a call with a paused run inside, if a reviewer had changed them.
+        #: The arguments of a call with a paused run in it, if a reviewer had changed them.
         self.edited: Any = None
 
 
 class RunChangedError(ToolConfigurationError):
-    """The record of the run does not fit the agent of today; with the earlier one it continues.
+    """The recorded run does not match the current agent; it continues with the earlier version.
 
     >>> str(RunChangedError("Run 'order-7' recorded 'pay' at /3.1.2, where 'check' is now"))
     "Run 'order-7' recorded 'pay' at /3.1.2, where 'check' is now"
@@ -117,7 +117,7 @@ class RunChangedError(ToolConfigurationError):
 class RunError(PassThroughError):
     """A run ended in this process without an answer, and nothing is wrong with it or its setup.
 
-    What it has done so far is in the journal. Catch this class to treat the four outcomes alike.
+    Its work so far is in the journal. Catch this class to treat the four outcomes alike.
 
     >>> RunError("Run 'order-7' stopped", run_id="order-7").run_id
     'order-7'
@@ -136,7 +136,7 @@ class RunParkedError(RunError):
     'order-7'
     """
 
-    #: The requests that wait for a decision; empty if a call of unknown outcome has to be settled.
+    #: The requests that wait for a decision; empty if a call with unknown outcome has to be settled.
     pending: Sequence[Any] = ()
 
 
@@ -165,7 +165,7 @@ class RunInterruptedError(RunError):
 
 
 class JournalError(PassThroughError):
-    """The journal of a run cannot be read or written, so that nothing more may happen in the run.
+    """The journal of a run cannot be read or written, so that the run must not continue.
 
     A run raises :class:`AgentExecutionError` with its message.
 
@@ -183,7 +183,7 @@ class _CodedError(ToolsembleError):
 
 
 class ToolArgumentsError(_CodedError):
-    """The arguments do not fit; the message tells the model what to send instead.
+    """The arguments are invalid; the message tells the model what to send instead.
 
     >>> ToolArgumentsError("city: unknown", error_code=422).error_code
     422
@@ -269,7 +269,7 @@ class ExitEarlyError(PassThroughError):
 
 
 class ReviewTimeoutError(ToolsembleError):
-    """Nobody answered in time, and the request said to fail.
+    """No answer came in time, and the request said to fail.
 
     >>> str(ReviewTimeoutError("no answer in 300 s"))
     'no answer in 300 s'
@@ -277,7 +277,7 @@ class ReviewTimeoutError(ToolsembleError):
 
 
 class ReviewRefusedError(ToolsembleError):
-    """An answer to a request for approval was not accepted; the message says why.
+    """An answer to a request for approval was not accepted; the message has the reason.
 
     >>> str(ReviewRefusedError("already answered by ada"))
     'already answered by ada'
@@ -325,7 +325,7 @@ class BudgetExceededError(ToolsembleError):
         self.partial = partial
 
 
-# A traceback shows the name by which a program catches an error.
+# A traceback shows the name with which a program catches an error.
 for _error in (
     AgentExecutionError,
     ExitEarlyError,

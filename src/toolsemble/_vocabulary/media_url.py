@@ -48,7 +48,7 @@ def read_data_url(user: str, url: str) -> tuple[bytes, str]:
 
 
 def guess_media_type(name: str) -> str | None:
-    """Return the media type of a URL or a file name by its extension; None if that is unknown.
+    """Return the media type of a URL or a file name by its extension; None if unknown.
 
     >>> guess_media_type("https://example.com/map.PNG?size=2"), guess_media_type("notes.md"), guess_media_type("a")
     ('image/png', 'text/markdown', None)
@@ -57,7 +57,7 @@ def guess_media_type(name: str) -> str | None:
 
 
 def file_name_of(url: str) -> str:
-    """Return the last part of the path of a URL; empty if there is none.
+    """Return the last part of a URL's path; empty if there is none.
 
     >>> file_name_of("https://example.com/a/annual%20report.pdf?x=1")
     'annual report.pdf'

@@ -21,11 +21,11 @@ class Param:
     """
 
     description: str
-    """What the parameter means."""
+    """The parameter's meaning."""
     name: str | None
     """The name for the model; None: the name in the code."""
     required: bool | None
-    """Whether the model must set it; None: if it has no default."""
+    """Whether the model must set it; None: only if it has no default."""
     examples: tuple[Any, ...]
     """Examples of values."""
 

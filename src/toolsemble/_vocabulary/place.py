@@ -1,4 +1,4 @@
-"""``Place``: where a call stands in a run that is recorded in a journal."""
+"""``Place``: the position of a call in a journaled run."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import Any, NamedTuple, Protocol
 
 
 class RecordedCall(Protocol):
-    """A call that a journal knows."""
+    """A call recorded in a journal."""
 
     @property
     def is_done(self) -> bool:
-        """Whether it has a result; False if it was begun, and nobody knows how it ended."""
+        """Whether it has a result; False if it was started and its outcome is unknown."""
         ...
 
     @property
     def repeatable(self) -> bool:
-        """Whether it may be made again: its tool reads, or is idempotent."""
+        """Whether it may be retried: its tool only reads, or is idempotent."""
         ...
 
     @property
@@ -25,56 +25,56 @@ class RecordedCall(Protocol):
 
     @property
     def data(self) -> Any:
-        """What was recorded with its result, as JSON values."""
+        """The data recorded with its result, as JSON values."""
         ...
 
 
 class AskedQuestion(NamedTuple):
-    """A question to a reviewer about a call, as a journal knows it."""
+    """A question to a reviewer about a call, as recorded in a journal."""
 
     at: float
     """When it was first asked, in seconds since the epoch."""
     id: str
     """The id of the request."""
     is_known: bool
-    """Whether people know it already: the run was parked with it."""
+    """Whether it was shown before: the run was parked with it."""
     outdated: str
     """The id of the request that it replaces, because the call or its tool has changed; empty for none."""
     place: str = ""
     """The place of the question in the run."""
     answer: Any = None
-    """The recorded decision as JSON values; None if there is none, or if the store of the reviewer has it."""
+    """The recorded decision as JSON values; None if there is none, or if the reviewer's store has it."""
 
 
 class JournaledRun(Protocol):
-    """A run that is recorded in a journal, and driven by this process."""
+    """A journaled run that this process drives."""
 
     in_place: bool
-    """Whether a record of a call that may be repeated is so quick that it need not leave the event loop."""
+    """Whether the record of a repeatable call is fast enough to be written in the event loop."""
     park_after: float | None
-    """After how many seconds a call that waits for a person ends the run; None: never."""
+    """Seconds after which a call that waits for a person parks the run; None: never."""
 
     def find(self, path: str) -> RecordedCall | None:
-        """Return what is recorded of a call; None if nothing is."""
+        """Return a call's record; None if there is none."""
         ...
 
     def has_begun(self, path: str, *, asked: bool = True) -> bool:
-        """Return whether an earlier driver of the run has begun a call: it asked about it, or began a body in it.
+        """Return whether an earlier driver of the run began a call: it asked about the call, or began a body in it.
 
         :param asked: whether a question about the call itself counts
         """
         ...
 
     def begin(self, path: str, tool: str, arguments: str, *, repeatable: bool) -> None:
-        """Record that the body of a call is about to run; raise if this process may not go on."""
+        """Record that the body of a call is about to run; raise if this process may not continue."""
         ...
 
     def end(self, path: str, tool: str, data: dict[str, Any]) -> None:
-        """Record the result of a call; raise if this process may not go on."""
+        """Record the result of a call; raise if this process may not continue."""
         ...
 
     def note_replay(self, data: Any) -> None:
-        """Count what was spent inside of a call that is answered with its record."""
+        """Count the recorded usage of a replayed call."""
         ...
 
     def find_changes(self, parameters: Any) -> dict[str, Any] | None:
@@ -82,11 +82,11 @@ class JournaledRun(Protocol):
         ...
 
     def refuse_tool(self, path: str, recorded: str, tool: str) -> None:
-        """Raise because another tool is recorded for a call: the pipeline around it has changed."""
+        """Raise because another tool is recorded for a call: its pipeline has changed."""
         ...
 
     def handle_unknown(self, path: str, tool: str) -> None:
-        """Raise if the run has to wait until a person has settled a call of unknown outcome."""
+        """Raise if the run has to wait until a person settles a call with unknown outcome."""
         ...
 
     def note_question(self, path: str, subject: str) -> AskedQuestion:
@@ -94,19 +94,19 @@ class JournaledRun(Protocol):
         ...
 
     def record_answer(self, question: AskedQuestion, answer: Any) -> None:
-        """Record a decision, as JSON values, that no store has; the same question is not asked again."""
+        """Record a decision that no store has, as JSON values; the same question is not asked again."""
         ...
 
     def note_asking(self, id: str, reviewer: Any) -> None:
-        """Keep who was asked, to close the question if the run ends without its answer."""
+        """Store the reviewer that was asked, to close the question if the run ends without its answer."""
         ...
 
     def note_answer(self, id: str) -> None:
-        """Forget a question that was answered."""
+        """Forget an answered question."""
         ...
 
     async def wait_for_drain(self) -> None:
-        """Wait until this process is to stop driving runs; raise if the run was cancelled or taken over."""
+        """Wait until this process has to stop driving runs; raise if the run was cancelled or taken over."""
         ...
 
 
@@ -128,10 +128,10 @@ class Place:
         self.run: Any = run
         self.path = path
         self.is_scope = is_scope
-        """Whether runs and calls inside are recorded as well: an agent's run, or the call of an agent."""
+        """Whether nested runs and calls are also recorded: an agent's run, or a call to an agent."""
 
     def turn(self, number: int) -> Place:
-        """Return the place of a turn of the agent here."""
+        """Return the place of a turn of this run's agent."""
         return Place(self.run, f"{self.path}/{number}", is_scope=True)
 
     def inner(self, number: int | str, *, is_scope: bool = False) -> Place:

@@ -22,13 +22,13 @@ class Provider(NamedTuple):
     has_strict: bool = False
     """Whether the wire format has a strict mode: its ``adapt`` takes ``strict``."""
     models: tuple[str, ...] = ()
-    """The prefixes of its models' names, the most usual one first; empty: there is no model class for it."""
+    """The prefixes of its model names, the most common one first; empty: it has no model class."""
     keeps_bounds: bool = False
-    """Whether the wire format takes all of JSON Schema, so that bounds stay keywords beside their words."""
+    """Whether the wire format accepts all of JSON Schema, so that bounds stay keywords besides their descriptions."""
     otel_name: str = ""
     """Its name in OpenTelemetry's attribute ``gen_ai.provider.name``; empty: unknown."""
     wire: str = ""
-    """The module with its wire format, if it has no package among the models."""
+    """The module with its wire format, if it has no package under ``models``."""
 
     @property
     def model_module(self) -> str:
@@ -49,7 +49,7 @@ PROVIDERS = {
         Provider("google", models=("google", "gemini"), otel_name="gcp.gemini"),
         Provider("mistral", has_strict=True, models=("mistral",), otel_name="mistral_ai"),
         Provider("bedrock", has_strict=True, models=("bedrock",), otel_name="aws.bedrock"),
-        Provider("ollama", wire="toolsemble.models._ollama"),  # its models are those of a server compatible with OpenAI
+        Provider("ollama", wire="toolsemble.models._ollama"),  # its models use the OpenAI-compatible API
         Provider("mcp", keeps_bounds=True, wire="toolsemble.mcp._wire"),
     )
 }

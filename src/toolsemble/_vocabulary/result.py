@@ -19,7 +19,7 @@ ERROR_KINDS: frozenset[str] = frozenset(get_args(ErrorKind))
 
 @dataclass(frozen=True, slots=True)
 class TextContent:
-    """A text besides the output of a result.
+    """A text besides a result's output.
 
     >>> TextContent("a footnote").text
     'a footnote'
@@ -35,7 +35,7 @@ class TextContent:
 
 @dataclass(frozen=True, slots=True)
 class _Media:
-    """Bytes, or their URL, with a media type; the repr shows the number of bytes, and no query of the URL."""
+    """Bytes, or their URL, with a media type; the repr shows the number of bytes, and omits the URL's query."""
 
     data: bytes
     """The raw bytes, not encoded; empty if there is a URL."""
@@ -67,7 +67,7 @@ class _Media:
         """Return the content at a URL, which the provider fetches, never this library; ``data:`` URLs are decoded.
 
         :param url: an http, https or data URL; others raise ``ValueError``
-        :param mime_type: the media type; by default that of the extension
+        :param mime_type: the media type; by default, guessed from the extension
         """
         return cls(**cls._read_url(url, mime_type))
 
@@ -87,7 +87,7 @@ class _Media:
         check_url(cls.__name__, url)
         known = mime_type or guess_media_type(url) or cls._FAMILY
         if not known:
-            raise ValueError(f"{cls.__name__} cannot tell the media type of {url!r:.80}; pass mime_type=")
+            raise ValueError(f"{cls.__name__} cannot guess the media type of {url!r:.80}; pass mime_type=")
         return {"data": b"", "mime_type": known, "url": url}
 
     def __repr__(self) -> str:
@@ -96,7 +96,7 @@ class _Media:
 
 def _check_data(name: str, data: object) -> None:
     if not isinstance(data, (bytes, bytearray, memoryview)):
-        # A URL or a path is accepted by other libraries; here it would fail when a provider is asked.
+        # A URL or a path is accepted by other libraries; here it would fail at the request to the provider.
         raise TypeError(
             f"{name} data must be bytes, not {data!r:.80}; read the file or fetch the URL first: "
             f"{name}(Path(...).read_bytes(), ...); or use {name}.from_url(url)"
@@ -159,7 +159,7 @@ class FileContent(_Media):
         """Return the file at a URL, which the provider fetches, never this library; ``data:`` URLs are decoded.
 
         :param url: an http, https or data URL; others raise ``ValueError``
-        :param mime_type: the media type; by default that of the extension
+        :param mime_type: the media type; by default, guessed from the extension
         :param name: the file name; by default the last part of the URL
         """
         from toolsemble._vocabulary.media_url import file_name_of
@@ -199,7 +199,7 @@ class ToolResult:
     attributes: Mapping[str, Any] = field(default_factory=lambda: NO_ATTRIBUTES)
     """Metadata for programs; never sent to the model."""
     error_kind: ErrorKind | None = field(default=None, compare=False)
-    """The kind of the failure, for programs; None on success, never sent to the model. Results that differ only in it
+    """The kind of the failure, for programs; None on success, never sent to the model. Results that differ only here
     are equal."""
 
     def __init__(
@@ -339,7 +339,7 @@ def _check_contents(contents: Any) -> tuple[Content, ...]:
     is_list = isinstance(contents, Iterable) and not isinstance(contents, (str, bytes))
     listed = tuple(contents) if is_list else (contents,)
     for each in listed:
-        if isinstance(each, (str, bytes)) or each is None:  # a program may have contents of its own
+        if isinstance(each, (str, bytes)) or each is None:  # a program may define its own contents
             raise TypeError(
                 "ToolResult contents must be a list of TextContent, ImageContent, AudioContent or FileContent, "
                 f"not {each!r:.80}"

@@ -1,4 +1,4 @@
-"""Types of secret values, which pydantic defines; in a module of their own, because most tools do without pydantic.
+"""Types of secret values, which pydantic defines; a separate module, because most tools do not need pydantic.
 
 >>> str(Secret("hunter2")), Secret("hunter2").get_secret_value()
 ('**********', 'hunter2')

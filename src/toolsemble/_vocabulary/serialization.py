@@ -20,11 +20,11 @@ from toolsemble._vocabulary.result import (
     ToolResult,
 )
 
-_COMPACT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))  # made once: a call of a tool may need it
+_COMPACT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))  # created once: a tool call may need it
 
 
 def compact_json(value: object, **options: Any) -> str:
-    r"""Return a value as JSON without spaces; other options are those of ``json.dumps``.
+    r"""Return a value as JSON without spaces; other options as for ``json.dumps``.
 
     >>> compact_json({"città": [1, None]}), compact_json("città", ensure_ascii=True)
     ('{"città":[1,null]}', '"citt\\u00e0"')
@@ -92,7 +92,7 @@ def result_from_fields(fields: Mapping[str, Any]) -> ToolResult:
 
 
 def read_error_kind(value: object) -> ErrorKind | None:
-    """Return the kind of a recorded failure; None for a value that is not one, as in records of other versions.
+    """Return the kind of a recorded failure; None for an unknown value, as in records of other versions.
 
     >>> read_error_kind("timeout"), read_error_kind("moonphase")
     ('timeout', None)

@@ -15,7 +15,7 @@ from toolsemble._vocabulary.providers import PROVIDERS, RESERVED_KEYS
 from toolsemble._vocabulary.serialization import compact_json
 
 LONGEST_NAME = 64
-"""The number of characters that a tool's name may have."""
+"""Maximum characters of a tool's name."""
 METHOD = "{name} is a method; make it an attribute or a @property"
 """The explanation for a member that returns its value when it is called, as is usual in Java."""
 _NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{LONGEST_NAME}}}")
@@ -62,7 +62,7 @@ def is_method(value: object) -> bool:
 
 
 class ToolSpecification:
-    """The specification of a tool that a model is shown; immutable.
+    """The specification of a tool, as a model sees it; immutable.
 
     >>> weather = ToolSpecification("weather", "The weather in a city")
     >>> ToolSpecification.from_json(weather.to_json()) == weather
@@ -96,7 +96,7 @@ class ToolSpecification:
 
     @property
     def description(self) -> str:
-        """What the tool does; the model chooses tools by it."""
+        """What the tool does; the model uses it to choose tools."""
         return self._description
 
     @property
@@ -107,7 +107,7 @@ class ToolSpecification:
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Further data, as a new dict; what is under the name of a provider is sent to that provider."""
+        """Further data, as a new dict; the value under a provider's name is sent to that provider."""
         metadata: dict[str, Any] = json.loads(self._metadata)
         return metadata
 
@@ -188,7 +188,7 @@ def read_metadata(owner: str, metadata: object) -> dict[str, Any]:
             f"{owner}: metadata must be a mapping or None, not {metadata!r:.80}; or the JSON text of an object"
         )
     for provider in PROVIDERS.keys() & metadata.keys():
-        # A client writes where a remote tool comes from, under the same name.
+        # A client stores a remote tool's origin under the same name.
         if not (provider == "mcp" and isinstance(metadata[provider], Mapping) and "server" in metadata[provider]):
             _check_provider_metadata(f"{owner}: metadata for {provider!r}", metadata[provider])
     return dict(metadata)

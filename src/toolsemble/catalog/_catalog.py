@@ -357,9 +357,11 @@ class Catalog:
     :param budget: the maximum tokens of all definitions together; None: no limit
     :param limit: the number of search results
     :param rank: a function ``(query, specifications)`` that returns the names of relevant tools, best first, instead of
-    this class's ranking :param count: a function that returns the token count of a text; default: an estimate :param
-    include: names or patterns of the tools to include; None: all :param exclude: names or patterns of the tools to
-    exclude :param provider: the provider whose format is used for counting tokens
+        this class's ranking
+    :param count: a function that returns the token count of a text; default: an estimate
+    :param include: names or patterns of the tools to include; None: all
+    :param exclude: names or patterns of the tools to exclude
+    :param provider: the provider whose format is used for counting tokens
     """
 
     lists_all: ClassVar[bool] = True

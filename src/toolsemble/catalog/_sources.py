@@ -43,7 +43,8 @@ class Source:
         before each turn
     :param max_age: seconds to cache its tools; 0: call it before each turn
     :param by: returns their cache key, such as the run's tenant: runs with equal keys share them; None: one cache per
-    run :param group: the group name of these tools; "": by their names
+        run
+    :param group: the group name of these tools; "": by their names
     """
 
     find: FindTools

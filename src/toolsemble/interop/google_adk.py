@@ -53,7 +53,7 @@ def export(
     :param run_id: the run that calls belong to, or a function of ADK's ``ToolContext``
     :param parameters: values that the tools of a run share, or a function of ADK's ``ToolContext``
     :param approval: "theirs" asks with ADK's tool confirmation, whose payload is the request; the run id is then the
-    session id
+        session id
     """
     kind = _tool_class()
     user = _read_user if memory_id is None else memory_id

@@ -107,7 +107,8 @@ def export(
     Media are blocks. A call's run id is the workflow's.
 
     :param memory_id: the conversation or user that calls belong to, or a function of the workflow's ``Context`` (None
-    outside a workflow) :param run_id: the run that calls belong to, or a function of the ``Context``
+        outside a workflow)
+    :param run_id: the run that calls belong to, or a function of the ``Context``
     :param parameters: values that the tools of a run share, or a function of the ``Context``
     :param approval: "ours": the reviewer of the toolbox is asked
 

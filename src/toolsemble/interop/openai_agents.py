@@ -93,7 +93,7 @@ def export(
     :param run_id: the run that calls belong to, or a function of the SDK's ``ToolContext``
     :param parameters: values that the tools of a run share, or a function of the SDK's ``ToolContext``
     :param approval: "theirs" interrupts the run, to be resumed with ``state.approve(...)`` or ``state.reject(...)``; an
-    invalid call is not sent for approval
+        invalid call is not sent for approval
 
     >>> from toolsemble import tool
     >>> @tool

@@ -73,7 +73,7 @@ def export(
     :param run_id: the run that calls belong to, or a function of the ``RunContext``
     :param parameters: values that the tools of a run share, or a function of the ``RunContext``
     :param approval: "theirs" ends the run with ``DeferredToolRequests``, which the agent needs as an output type; the
-    run id is then the conversation id
+        run id is then the conversation id
 
     >>> from toolsemble import tool
     >>> @tool

@@ -46,7 +46,7 @@ class FallbackModel:
         """Set the models, or their names, in the order to try.
 
         :param falls_back: takes a model's exception, and returns whether to try the next model; default: true for each
-        :class:`~toolsemble.ModelError`, ``ConnectionError`` and ``TimeoutError``
+            :class:`~toolsemble.ModelError`, ``ConnectionError`` and ``TimeoutError``
         """
         if not others:
             raise ToolDefinitionError("FallbackModel needs at least two models: FallbackModel(first, second)")

@@ -375,8 +375,8 @@ _LATE = 1.0
 class ConsoleReview(Reviewer):
     """A reviewer that asks the person at the terminal: ``[c]ontinue  [e]dit  [x] reject  (y = c, n = x)``.
 
-    An unclear answer is asked for again. Arguments are edited in the editor of ``VISUAL`` or ``EDITOR``, or
-    else one at a time, and are checked at once.
+    An unclear answer is asked for again. Arguments are edited in the editor of ``VISUAL`` or ``EDITOR``, or else one at
+    a time, and are checked at once.
 
     Questions are shown one at a time, across all calls, toolboxes and handlers. Input typed before a question appears
     is discarded. Without a terminal, every call is rejected at once.
@@ -387,8 +387,8 @@ class ConsoleReview(Reviewer):
 
     >>> import io
     >>> reviewer = ConsoleReview(input=io.StringIO("c"), output=io.StringIO())
-    >>> reviewer.review(ReviewRequest("Deletes a file", "delete", "old.log")).reason.partition(",")[0]
-    'standard input is not a terminal'
+    >>> reviewer.review(ReviewRequest("Deletes a file", "delete", "old.log")).reason
+    'standard input is not a terminal, so no reviewer can be asked'
     """
 
     def __init__(

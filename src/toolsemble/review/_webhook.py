@@ -455,8 +455,8 @@ class WebhookReview(QueueReview):
     """A reviewer that posts requests to a URL, and waits for a signed answer.
 
     The message is a JSON object with ``requests`` and ``callback_url``, signed according to the Standard Webhooks
-    specification. A success status only means that it was delivered: only a signed answer, by :meth:`receive` or in
-    the store, lets a call run. If the message cannot be delivered, the call is rejected.
+    specification. A success status only means that it was delivered: only a signed answer, by :meth:`receive` or in the
+    store, lets a call run. If it cannot be delivered, the call is rejected.
 
     :param url: where requests are posted, http or https
     :param secret: the signing secret for messages and answers; ``whsec_`` and base64, or any str

@@ -129,7 +129,7 @@ class RunHistory(BatchSink):
         :param text: only runs with this text in an event, such as an argument or an answer; ASCII letters match in
             either case
         :param journal: the runs' :class:`~toolsemble.RunJournal`, whose states are authoritative: a parked run may have
-        been cancelled since, without an event
+            been cancelled since, without an event
         """
         wanted, states = queries.RunFilter(before, state, tool, text), _read_states(journal)
         with self._database.reading() as connection:

@@ -117,7 +117,7 @@ class TraceFile(Sink):
         """Set the path; the file is created with the first event.
 
         :param messages: whether to write messages of runs, not only tokens and times; arguments of tools with secret
-        parameters are omitted
+            parameters are omitted
         """
         self._path = Path(path)
         self._messages = messages

@@ -25,7 +25,7 @@ logging.getLogger("crewai").setLevel(logging.ERROR)  # the tokens of a scripted 
 
 
 class Scripted(BaseLLM):
-    """A model that says what it was told to say."""
+    """A model with scripted replies."""
 
     said: list[Any]
     shown: list[Any] = []  # noqa: RUF012 - a field of pydantic

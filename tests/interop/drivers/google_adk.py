@@ -30,7 +30,7 @@ class Scripted(BaseLlm):
 
 
 class Conversation:
-    """A session with an agent, and what it was told of each call."""
+    """A session with an agent, and the reply to each call."""
 
     def __init__(self, exported, calls):
         requests = [types.FunctionCall(id=each.id, name=each.name, args=each.arguments) for each in calls]

@@ -21,7 +21,7 @@ CALL_ID = False  # tools are called with the arguments only
 
 @component
 class Scripted:
-    """A chat generator that says what it was told to say."""
+    """A chat generator with scripted replies."""
 
     def __init__(self, messages):
         self.messages = messages

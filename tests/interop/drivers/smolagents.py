@@ -18,7 +18,7 @@ CALL_ID = False  # tools are called with the arguments only
 
 
 class Scripted(Model):
-    """A model that says what it was told to say."""
+    """A model with scripted replies."""
 
     def __init__(self, *messages):
         super().__init__(model_id="scripted")

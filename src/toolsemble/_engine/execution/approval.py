@@ -40,7 +40,7 @@ def ask_reviewers(
 ) -> Generator[Work, Any, tuple[Decoded, EditedArguments | None]]:
     """Return the input that every gate approves, with its repairs and the edit; raise RejectedError otherwise.
 
-    An edit by one reviewer goes to the other reviewers again: each of them approves exactly what runs.
+    After an edit by one reviewer, the others are asked again: each approves exactly what runs.
     """
     # A private copy from here on: what a reviewer or a predicate has seen is what runs.
     read = first = _copy_input(definition, read[0]), read[1]
@@ -61,7 +61,7 @@ def ask_reviewers(
 def _ask_gate(
     definition: ToolDefinition, gate: Gate, read: Decoded, given: Any, steps: frozenset[str], context: ToolContext
 ) -> Generator[Work, Any, Decoded]:
-    """Return the input that one gate approves: as read, or as edited; raise RejectedError otherwise."""
+    """Return the input that one gate approves, as decoded or as edited; raise RejectedError otherwise."""
     (value, repairs), doubt = read, ""
     if gate.predicates:
         needed, doubt = yield from _needs_approval(definition, gate.predicates, value, context)
@@ -108,7 +108,7 @@ def _ask_reviewer(
 
 
 def _find_edit_problem(definition: ToolDefinition, value: Any, given: Any, steps: frozenset[str], revised: str) -> str:
-    """Return what is wrong with an edit that a reviewer is about to make; "" if it fits."""
+    """Return the problem with an edit before the reviewer submits it; "" if it is valid."""
     try:
         apply_edit(definition, value, given, revised, steps)
     except ToolArgumentsError as problem:
@@ -192,13 +192,13 @@ def _build_request(
 
 
 def _digest_definition(definition: ToolDefinition) -> str:
-    """Return a digest of all that a reviewer relies on: an approval of a tool ends when its definition changes."""
+    """Return a digest of all that a reviewer relies on: a changed definition invalidates an approval."""
     hints = {} if definition.policy is None else definition.policy.hints
     return digest([definition.schema(), definition.description, {**hints, **definition.metadata}, definition.pinned])
 
 
 def _check_unchanged(definition: ToolDefinition, value: Any, request: ReviewRequest, sealed: str) -> None:
-    """Raise RejectedError if what the reviewer saw, or what would run, was changed meanwhile."""
+    """Raise RejectedError if what the reviewer saw, or what would run, has changed since."""
     if sealed != exact_digest(definition, value):
         raise RejectedError("Rejected by reviewer: the arguments were changed while the reviewer was asked")
     if request.arguments_digest != replace(request, arguments=mask_value(definition.present(value))).arguments_digest:
@@ -214,9 +214,9 @@ def _format_call(request: ReviewRequest) -> str:
 def prepare_question(
     handler: Reviewer, request: ReviewRequest, place: Place
 ) -> Generator[Work, Any, tuple[ParkingReview, ReviewRequest, bool, ReviewDecision | None]]:
-    """Return the reviewer and the request of a journaled call, whether its time is over, and the recorded decision.
+    """Return a journaled call's reviewer and request, whether it has expired, and the recorded decision.
 
-    The time counts from the first question, also if that was asked by a process that has ended.
+    The timeout counts from the first question, even if the process that asked has ended.
     """
     note = partial(place.run.note_question, place.path, binding(request))
     asked: AskedQuestion = yield RunInThread(note, in_place=place.run.in_place)
@@ -231,17 +231,17 @@ def prepare_question(
 
 
 class ParkingReview(Reviewer):
-    """A reviewer of a journaled call: it waits for the reviewer inside, and ends the run if that takes too long."""
+    """A journaled call's reviewer: it waits for the wrapped reviewer, and parks the run if that takes too long."""
 
     sends_event = True
-    """The event is sent when the reviewer inside is asked."""
+    """The event is sent when the wrapped reviewer is asked."""
 
     def __init__(self, handler: Reviewer, place: Place, asked: AskedQuestion) -> None:
         self._handler = handler
         self._place = place
         self._asked = asked
         self.is_known = asked.is_known
-        """Whether people know the question already: the run was parked with it."""
+        """Whether the question was asked before: the run was parked with it."""
 
     async def review(self, request: ReviewRequest) -> Any:
         """Return the answer, or raise :class:`CallPausedError` to leave the question open."""
@@ -255,14 +255,14 @@ class ParkingReview(Reviewer):
         watch_stored(stored.set)
         answering, run = asyncio.ensure_future(asking), self._place.run
         try:
-            await _wait_for_one(answering, stored.wait())  # an earlier answer is used, however short the time is
+            await _wait_for_one(answering, stored.wait())  # an earlier answer counts, however short the timeout
             run.note_asking(find_stored(request).id, self._handler)
             await _wait_for_one(answering, run.wait_for_drain(), seconds=run.park_after)
             if answering.done():
                 run.note_answer(find_stored(request).id)
                 return answering.result()
         finally:
-            answering.cancel()  # an open question stays in the store: the run asks it again
+            answering.cancel()  # a pending request stays in the store: the resumed run asks again
             await asyncio.wait([answering])
         paused = CallPausedError(f"Tool '{request.tool_name}' waits for approval", request=find_stored(request))
         paused.reviewer = self._handler
@@ -270,7 +270,7 @@ class ParkingReview(Reviewer):
 
 
 def write_answer(answer: object) -> dict[str, Any] | None:
-    """Return a decision as JSON values; None for anything else, and for a question that was not answered in time.
+    """Return a decision as JSON values; None for anything else, and for a request that expired.
 
     >>> write_answer(Continue())
     {'decision': 'continue'}
@@ -303,7 +303,7 @@ def read_answer(values: Any) -> ReviewDecision | None:
 async def _wait_for_one(
     answering: asyncio.Future[Any], event: Coroutine[Any, Any, Any], seconds: float | None = None
 ) -> None:
-    """Wait until there is an answer, an event happens, or the time is over."""
+    """Wait until there is an answer, an event happens, or the timeout expires."""
     happening = asyncio.ensure_future(event)
     try:
         await asyncio.wait([answering, happening], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -314,7 +314,7 @@ async def _wait_for_one(
 
 
 def apply_edit(definition: ToolDefinition, value: Any, given: Any, revised: str, steps: frozenset[str]) -> Any:
-    """Return the input after an edit; raise ToolArgumentsError for an edit that does not fit.
+    """Return the input after an edit; raise ToolArgumentsError for an invalid edit.
 
     :param value: the input that the edit replaces
     :param given: what the model sent; it was read with the repair steps in ``steps``
@@ -327,7 +327,7 @@ def apply_edit(definition: ToolDefinition, value: Any, given: Any, revised: str,
     if not revised.strip():
         raise ToolArgumentsError("it is empty; write all arguments as a JSON object")
     exact, written = definition.present(value, reveal=True), _parse_object(revised)
-    # Values that were masked for the reviewer, and not edited, keep their real value.
+    # Masked values that the reviewer did not edit keep their real value.
     kept = {key: exact[key] for key in shown if exact[key] != shown[key] and (written or {}).get(key) == shown[key]}
     return definition.accept({**(written or {}), **kept} if kept else revised, frozenset())[0]
 
@@ -347,7 +347,7 @@ def matches_edit(definition: ToolDefinition, revised: str, edited: Any) -> bool:
 
 
 def _digest_meaning(value: Any) -> str:
-    """Return a digest of a JSON value in which 2 and 2.0 are the same: a person who writes one means the other, too."""
+    """Return a digest of a JSON value in which 2 and 2.0 are equal: reviewers do not distinguish them."""
     return digest(_unify_numbers(value))
 
 
@@ -362,8 +362,8 @@ def _unify_numbers(value: Any) -> Any:
 def _replace_field(definition: ToolDefinition, value: Any, given: Any, text: str, steps: frozenset[str]) -> Any:
     """Return the input with the one editable field replaced, and all other fields unchanged."""
     exact = definition.present(value, reveal=True)
-    # Read again from what the model sent: a validator would change its own output a second time.
-    # A pipeline step was handed values instead of arguments; there, only the read arguments exist.
+    # Decoded again from what the model sent: a validator must not process its own output.
+    # A pipeline step received values instead of arguments; there, only the decoded arguments exist.
     sent = _parse_object(given) if isinstance(given, str) else given
     base = sent if sent and isinstance(sent, Mapping) else exact
     edited = definition.accept({**base, definition.editable: text}, steps)[0]
@@ -387,5 +387,5 @@ def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise ToolArgumentsError(f"the key {twice!r} is there twice")
+        raise ToolArgumentsError(f"duplicate key {twice!r}")
     return found

@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 
 CallPath: TypeAlias = Generator[Work, Any, ToolResult]
-"""The path of a call: yields the work it needs done, is sent the outcome, and returns the result."""
+"""The path of a call: yields work to the driver, receives its outcome, and returns the result."""
 
 
 class SubCallReport:
     """The outcome of a sub-call, reported to its parent."""
 
-    # Class attributes: one is created for every step, and most fields keep their default.
+    # Class attributes: a report is created for every step, and most fields keep their default.
     given: Any = None
-    """What the body got; what was handed over, if that was invalid."""
+    """The body's input; for invalid input, the value as received."""
     raised_by: str = ""
     """The tool whose body raised instead of returning a failed result; empty for none."""
     duration: float = 0.0
@@ -46,12 +46,12 @@ class SubCallReport:
     undos: tuple[Any, ...] = ()
     """How to undo what was done, oldest first."""
     undone: tuple[Any, ...] = ()
-    """The records of undoing it, if an exception ended the call and there is no result to hold them."""
+    """The records of the undos, if an exception ended the call and no result holds them."""
     is_intermediate: bool = False
-    """Whether only the next step of a pipeline gets the result, and no model."""
+    """Whether only the next pipeline step gets the result, not a model."""
 
     def begin(self, given: Any) -> None:
-        """Receive what the body gets, before it runs; most reports do not need it."""
+        """Receive the body's input before it runs; most reports ignore it."""
 
     def end(self, name: str, given: Any, result: ToolResult | None, raised: BaseException | None, took: float) -> None:
         """Store how the call ended."""
@@ -71,14 +71,14 @@ class ArgumentsReport(SubCallReport):
     definition: ToolDefinition | None = None
     """The tool, set when the call starts."""
     arguments: dict[str, Any] | None = None
-    """The arguments that ran, with secrets masked; for a refused call, those that were read; None if none were."""
+    """The arguments that ran, with secrets masked; for a refused call, the decoded ones; None if decoding failed."""
 
     def begin(self, given: Any) -> None:
         """Keep the arguments."""
         assert self.definition is not None  # noqa: S101 - set when the call starts
         try:
             shown = mask_value(self.definition.present(given, best_effort=True))
-        except Exception:  # an object of somebody's own that cannot be shown; its call runs all the same
+        except Exception:  # a foreign object that cannot be shown; its call runs anyway
             return
         if self.definition.arguments is None:
             self.arguments = {"input": shown}
@@ -87,15 +87,15 @@ class ArgumentsReport(SubCallReport):
 
     def end(
         self, name: str, given: Any, result: ToolResult | None, raised: BaseException | None, took: float
-    ) -> None:  # parts are judged by the rest
-        """Store how the call ended, and the arguments of a call that was refused after they were read."""
-        # Nobody asks for the rest: this is the report of a whole call, not of a part.
+    ) -> None:  # used for parts only
+        """Store how the call ended, and the arguments if the call was refused after decoding."""
+        # The rest is not needed: this is the report of a whole call, not of a part.
         if self.arguments is not None or self.definition is None:
             return
         if not isinstance(given, str):
             self.begin(given)
         elif self.definition.secret:
-            self.arguments = {}  # they could not be read, so nobody knows which of them is a secret
+            self.arguments = {}  # decoding failed, so it is unknown which of them are secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +109,11 @@ class CallSettings:
     workers: Executor = THREADS
     """The executor for blocking bodies."""
     log_limit: int = LOG_LIMIT
-    """The most characters of input and output in a log line."""
+    """The maximum number of characters of input and output in a log line."""
     hooks: CallHooks | None = None
     """The hooks before and after each call."""
     approved: bool = False
-    """Whether a reviewer approved what the parts get, so that no part may change it for another."""
+    """Whether a reviewer approved the parts' input, so that no part may change another's."""
 
     def for_parts_of(self, definition: ToolDefinition) -> CallSettings:
         """Return the settings for the sub-calls of a tool."""
@@ -121,7 +121,7 @@ class CallSettings:
 
 
 class Call:
-    """One call on its path: its input, its surroundings, and its outcome so far."""
+    """One call on its path: its input, context, settings, and outcome so far."""
 
     __slots__ = (
         "context",
@@ -150,19 +150,19 @@ class Call:
         self.definition = definition
         self.read = read
         self.given = given
-        """What was sent; then, what the body gets."""
+        """The input as sent; later, the body's input."""
         self.context = context
         self.settings = settings
         self.report = report
         self.repairs: Sequence[Repair] = ()
         self.edited: EditedArguments | None = None
-        """The arguments after a reviewer changed them; None if nobody did."""
+        """The arguments after a reviewer changed them; None without an edit."""
         self.result: ToolResult | None = None
         self.raised: BaseException | None = None
         self.instrumentation: Instrumentation | None = None
-        """None for most calls: nobody watches, there are no secrets and no hooks."""
+        """None for most calls: they have no sinks, no secrets and no hooks."""
         self.started = 0.0
-        """When the work began: the time of a reviewer, or of a queue, is not the tool's."""
+        """When the work began: time in a review or a queue is not counted."""
 
     def refuse(self, refusal: BaseException) -> None:
         """Set the refusal as the result: the body does not run."""
@@ -194,7 +194,7 @@ class Call:
         self.result = self.add_facts(result) if self.repairs or self.edited is not None else result
 
     def add_facts(self, result: ToolResult) -> ToolResult:
-        """Return a result with the repairs and the edit of the arguments as attributes."""
+        """Return a result with the argument repairs and the edit as attributes."""
         facts: dict[str, Any] = {"repairs": tuple(self.repairs)} if self.repairs else {}
         if self.edited is not None:
             facts["edited"] = self.edited
@@ -208,7 +208,7 @@ class Call:
 
 
 def check_deps(call: Call) -> None:
-    """Raise :class:`ToolConfigurationError` if the tool, or a part of it, needs deps and the call has none."""
+    """Raise :class:`ToolConfigurationError` if the tool, or one of its parts, needs deps and the call has none."""
     need = call.definition.deps_need
     if need is not None and call.context.deps is None:
         raise missing_deps(need)
@@ -224,7 +224,7 @@ def missing_deps(need: Need) -> ToolConfigurationError:
 
 
 def mask_arguments(definition: ToolDefinition, text: str) -> dict[str, Any]:
-    """Return the arguments in a text as JSON values, with the secrets of the tool masked; {} if they cannot be read.
+    """Return the arguments in a text as JSON values, with the tool's secrets masked; {} if they are invalid.
 
     :param definition: a tool that takes secrets
     """
@@ -232,7 +232,7 @@ def mask_arguments(definition: ToolDefinition, text: str) -> dict[str, Any]:
     report.definition = definition
     try:
         report.begin(read_with_secrets(definition, definition.decode, text, STEPS)[0])
-    except Exception:  # a validator may raise anything; nobody knows which argument is a secret
+    except Exception:  # a validator may raise anything; which arguments are secret is unknown
         return {}
     finally:
         stop_masking(masking)

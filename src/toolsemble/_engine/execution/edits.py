@@ -1,4 +1,4 @@
-"""Record which arguments a reviewer changed, and say so to the model."""
+"""Record which arguments a reviewer changed, and report it to the model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHOWN = 2000
 class EditedArguments(dict[str, Any]):
     """The arguments of a call after a reviewer changed them, as JSON values with secrets masked.
 
-    A type of its own, so that an attribute of the same name that a tool sets is not taken for an edit.
+    A separate type, so that a tool's attribute of the same name is not mistaken for an edit.
 
     >>> EditedArguments("pay", {"amount": 5})["amount"]
     5
@@ -45,7 +45,7 @@ def show_edit(definition: ToolDefinition, before: Any, after: Any) -> EditedArgu
 
 
 def describe_edits(result: ToolResult) -> str:
-    """Return the note for a model about the arguments that reviewers changed, in a call and in its parts; "" for none.
+    """Return the note for a model about the arguments that reviewers changed, in a call and its parts; "" for none.
 
     >>> print(describe_edits(ToolResult.success("paid", attributes={"edited": EditedArguments("pay", {"amount": 5})})))
     Note: a reviewer changed the arguments of 'pay' to {"amount":5}
@@ -54,12 +54,12 @@ def describe_edits(result: ToolResult) -> str:
         f"Note: a reviewer changed the arguments of '{edited.tool_name}' to {preview(compact_json(edited), _SHOWN)}"
         for edited in find_edits(result)
     ]
-    # By their text: the edit of a step is also that of its pipeline, and is another object in a result from a journal.
+    # By text: a step's edit is also its pipeline's, and is a different object in a result from a journal.
     return "\n".join(dict.fromkeys(notes))
 
 
 def find_edits(result: ToolResult) -> Iterator[EditedArguments]:
-    """Return the edits of a call: its own, and those of its steps, branches and items; some more than once."""
+    """Yield the edits of a call and of its steps, branches and items; some more than once."""
     own = result.attributes.get("edited")
     for edited in own if isinstance(own, tuple) else (own,):
         if isinstance(edited, EditedArguments):
@@ -80,7 +80,7 @@ def carry_edits(merged: ToolResult, results: Iterable[ToolResult]) -> ToolResult
 
 
 def _find_edits_in_parts(payload: Any) -> Iterator[EditedArguments]:
-    """Return the edits of branches or items; a payload of other values is not searched, because it may be large."""
+    """Yield the edits of branches or items; a payload of other values is not searched, because it may be large."""
     parts = payload.values() if type(payload) is dict else payload if type(payload) in (list, tuple) else ()
     if isinstance(next(iter(parts), None), ToolResult):
         for part in parts:

@@ -43,7 +43,7 @@ def find_fatal_error(error: BaseException) -> BaseException | None:
 def to_failure(error: BaseException, context: ToolContext, about: str = "") -> ToolResult:
     """Return the failed result for an exception, with the tool's error code; secrets are masked.
 
-    With ``expose_errors="declared"``, other errors become a reference; the log has the cause under it.
+    With ``expose_errors="declared"``, other errors become a reference, under which the log has the cause.
 
     :param about: what failed, if it was not the tool itself
 
@@ -79,7 +79,7 @@ def error_kind_of(error: BaseException) -> ErrorKind:
 
 
 def to_refusal(refusal: BaseException, context: ToolContext) -> ToolResult:
-    """Return the failed result of a call whose body did not run: invalid arguments, or a reviewer refused.
+    """Return the failed result of a call whose body did not run, for invalid arguments or a rejection.
 
     >>> to_refusal(errors.RejectedError("Rejected by reviewer: too late"), ToolContext()).error_message
     'Rejected by reviewer: too late'
@@ -90,7 +90,7 @@ def to_refusal(refusal: BaseException, context: ToolContext) -> ToolResult:
 
 
 def to_logged_failure(error: BaseException, context: ToolContext, about: str) -> ToolResult:
-    """Return the failed result for an exception outside of the tool itself, and log it.
+    """Return the failed result for an exception outside the tool itself, and log it.
 
     >>> to_logged_failure(ValueError("no such key"), ToolContext(), "The adapter of step 'search'").error_message
     'no such key'

@@ -26,7 +26,7 @@ AfterCall: TypeAlias = Callable[[ToolCall, ToolResult, ToolContext], Any]
 
 
 class AnsweredError(Exception):
-    """Raised when a hook answered instead of the tool."""
+    """A hook answered instead of the tool."""
 
     def __init__(self, call: ToolCall, result: ToolResult) -> None:
         super().__init__("answered by a hook")
@@ -35,7 +35,7 @@ class AnsweredError(Exception):
 
 
 class CallReader:
-    """A reader of arguments that keeps the call a model sent, for the hooks."""
+    """An arguments reader that keeps the model's call for the hooks."""
 
     __slots__ = ("_decode", "call")
 
@@ -54,16 +54,16 @@ class HookedCall(NamedTuple):
     call: ToolCall
     """The call, for the ``after_call`` hook."""
     read: Read
-    """The function that reads its input."""
+    """The function that decodes its input."""
     given: Any
-    """The unread input."""
+    """The input as sent."""
 
 
 class Hooks(NamedTuple):
     """The hooks of one toolbox."""
 
     before: BeforeCall | None
-    """Runs before the arguments are read."""
+    """Runs before the arguments are decoded."""
     after: AfterCall | None
     """Runs after the call."""
 
@@ -80,7 +80,7 @@ class Hooks(NamedTuple):
         if isinstance(made, ToolCall):
             if made.name == asked.call.name:
                 return HookedCall(made, CallReader(made, definition.decode), made.json)
-            # This tool was offered, counted and reviewed; another tool is another call.
+            # The offer, counters and review are this tool's; another tool is another call.
             made = ToolResult.failure(
                 f"The before_call hook returned a call of '{made.name:.64}' in place of '{asked.call.name:.64}'; "
                 "it can change the arguments only"
@@ -99,7 +99,7 @@ class Hooks(NamedTuple):
 
 
 class NestedHooks(NamedTuple):
-    """Hooks around hooks: the outer hooks see the call first and the result last."""
+    """Nested hooks: the outer hooks see the call first and the result last."""
 
     outer: CallHooks
     """The hooks that run first."""
@@ -124,7 +124,7 @@ CallHooks: TypeAlias = Hooks | NestedHooks
 
 
 def nest_hooks(outer: Hooks | None, inner: CallHooks | None) -> CallHooks | None:
-    """Return hooks around hooks, or the ones there are.
+    """Return nested hooks, or the only ones there are.
 
     >>> nest_hooks(None, None) is None
     True
@@ -133,7 +133,7 @@ def nest_hooks(outer: Hooks | None, inner: CallHooks | None) -> CallHooks | None
 
 
 def make_hooks(before: object, after: object) -> Hooks:
-    """Return the hooks of a toolbox; raise ToolDefinitionError for what is not callable.
+    """Return the hooks of a toolbox; raise ToolDefinitionError if one is not callable.
 
     >>> make_hooks("log", None)
     Traceback (most recent call last):
@@ -143,18 +143,18 @@ def make_hooks(before: object, after: object) -> Hooks:
     for name, takes, hook in (("before_call", "call", before), ("after_call", "call, result", after)):
         if hook is not None and not callable(hook):
             raise ToolDefinitionError(f"Toolbox {name} must be a function ({takes}, context), not {hook!r:.80}")
-    return Hooks(before, after)  # type: ignore[arg-type]  # asked above
+    return Hooks(before, after)  # type: ignore[arg-type]  # checked above
 
 
 def _find_call(
     definition: ToolDefinition, read: Read, given: Any, steps: frozenset[str], context: ToolContext
 ) -> HookedCall:
-    """Return the call that the model sent; for a pipeline step, the call that a model would send."""
+    """Return the call that the model sent; for a pipeline step, the equivalent call."""
     if isinstance(read, CallReader):
         return HookedCall(read.call, read, given)
     value, repairs = read_with_secrets(definition, read, given, steps) if definition.secret else read(given, steps)
-    with suppress(UncopyableError):  # passed on as it is, as without hooks
-        value = copy_input(definition, value)  # what the hook sees is what runs
+    with suppress(UncopyableError):  # passed on unchanged, as without hooks
+        value = copy_input(definition, value)  # exactly what the hook sees runs
     shown = definition.present(value, reveal=True)
     arguments = shown if isinstance(shown, dict) else {"input": shown}
     return HookedCall(ToolCall(definition.name, arguments, context.call_id), lambda *_: (value, repairs), given)

@@ -32,9 +32,9 @@ _UNREAD = object()
 
 
 class CallEvents:
-    """Sends the events of one call, in order; an error while sending does not fail the call.
+    """Sends the events of one call, in order; a failing sink does not fail the call.
 
-    The start of a call that waited, or was interrupted, was sent before: only its end is sent.
+    A call that waited or was interrupted has already sent its start: only its end is sent.
     """
 
     __slots__ = ("_at", "_context", "_definition", "_is_known", "_shown", "_value")
@@ -48,7 +48,7 @@ class CallEvents:
         self._shown: Any = None
 
     def begin(self, value: Any, repairs: Sequence[Repair]) -> None:
-        """Send that the call has started, and its repairs."""
+        """Send the call's start event and its repairs."""
         try:
             self._send_started(self._display(value))
             if repairs and not self._is_known:
@@ -57,7 +57,7 @@ class CallEvents:
             self._log_loss()
 
     def end(self, given: Any, result: ToolResult | None, error: BaseException | None, duration: float) -> None:
-        """Send that the call has finished; first that it has started, if its arguments were invalid."""
+        """Send the call's end event; if its arguments were invalid, send the start event first."""
         if error is not None and is_unfinished(error):
             return
         try:
@@ -82,7 +82,7 @@ class CallEvents:
         self._value, self._shown = value, None
         try:
             self._shown = mask_value(self._definition.present(value, best_effort=True))
-        except Exception:  # an object of somebody's own that cannot be shown; its call is told all the same
+        except Exception:  # a foreign object that cannot be shown; the event is sent anyway
             self._log_loss()
         return self._shown
 
@@ -137,7 +137,7 @@ class Instrumentation:
         self._ends: list[Callable[..., object]] = []
 
     def enter(self) -> None:
-        """Start masking and notify the companions; :meth:`finish` must follow, whatever is raised."""
+        """Start masking and notify the companions; :meth:`finish` must follow, even after an exception."""
         if self._secrets is not None:
             self._secrets += self._before or ()
             restore_secrets(self._secrets)
@@ -146,9 +146,9 @@ class Instrumentation:
                 self._ends.append(end)
 
     def ask_hooks(self, read: Read, sent: Any, steps: frozenset[str]) -> Generator[Work, Any, tuple[Read, Any]]:
-        """Return how the input is read and from what, as the hooks say.
+        """Return the input and the function that decodes it, as chosen by the hooks.
 
-        Raise :class:`AnsweredError` when one of them has the answer.
+        Raise :class:`AnsweredError` if a hook answers the call.
         """
         if self._hooks is None:
             return read, sent
@@ -162,7 +162,7 @@ class Instrumentation:
         return read, sent
 
     def read(self, read: Read, sent: Any, steps: frozenset[str]) -> Decoded:
-        """Return the input and its repairs, and report that the call has started."""
+        """Return the input and its repairs, and report the call's start."""
         if self._secrets is None:
             value, repairs = read(sent, steps)
         else:
@@ -194,7 +194,7 @@ class Instrumentation:
 
     def forget_secrets(self) -> None:
         """Forget the secrets of the call."""
-        # Compared instead of remembered: an interrupt may come before anything is noted. A generator that the
+        # Compared instead of stored: an interrupt may come before anything is stored. A generator that the
         # garbage collector closes may run in another context, with nothing to undo.
         if self._secrets is not None and secrets() is self._secrets:
             restore_secrets(self._before)

@@ -1,4 +1,4 @@
-"""The steps of a call of a journaled run: answer it from the journal, or record its start and its end as JSON.
+"""The steps of a journaled call: answer it from the journal, or record its start and end as JSON.
 
 Most calls have no journal, and do not load this.
 """
@@ -31,7 +31,7 @@ from toolsemble.events import CallFinished
 
 
 class StepRecord(NamedTuple):
-    """The record of one step of a pipeline.
+    """The record of one pipeline step.
 
     >>> StepRecord("search", "rome", ToolResult.success("3 hits"), 0.25).result.output
     '3 hits'
@@ -40,18 +40,18 @@ class StepRecord(NamedTuple):
     name: str
     """The name of the step's tool."""
     input: Any
-    """The input of its body, or the handoff if that did not fit; None if it is not known."""
+    """The body's input, or the handoff if that was invalid; None if unknown."""
     result: ToolResult
     """Its result."""
     duration: float
-    """The seconds that the work took, without the time of a reviewer."""
+    """The seconds that the work took, without time in review."""
 
 
 _TAG = "$toolsemble"
 
 
 def write_recorded(result: ToolResult) -> dict[str, Any]:
-    """Return a result as JSON values, for :func:`read_recorded`; objects of programs become what people are shown.
+    """Return a result as JSON values, for :func:`read_recorded`; a program's objects become their display form.
 
     >>> write_recorded(ToolResult.success("21 C"))
     {'output': '21 C'}
@@ -124,7 +124,7 @@ _UNKNOWN = (
 
 
 def run_once(call: Call, path: CallPath) -> CallPath:
-    """Run a call whose result the journal does not know, and record it; else return the recorded result.
+    """Return the call's recorded result; without one, run the call and record it.
 
     :param path: the path of the call, which has not started
     """
@@ -142,14 +142,14 @@ def run_once(call: Call, path: CallPath) -> CallPath:
         path.close()
         place.run.handle_unknown(place.path, known.tool)
         result = _report_unknown(call, known.tool)
-    # A part that can be undone is walked again, so that its undos are known.
+    # A part that can be undone is replayed, so that its undos are known.
     if call.report is None or not call.report.undos:
         yield from _record_end(call, place, result)
     return result
 
 
 def record_start(call: Call, work: Work, value: Any) -> Work:
-    """Return the work of a body that the journal knows before it runs; parts and agents inside are known by theirs."""
+    """Return work that records the start before the body runs; parts and nested agents record their own."""
     definition, place = call.definition, _place_of(call.context)
     if definition.delegates:
         return work
@@ -161,7 +161,7 @@ def record_start(call: Call, work: Work, value: Any) -> Work:
 
 
 class _RecordedWork:
-    """The work of a body, after its beginning was recorded."""
+    """A body's work that first records its start."""
 
     __slots__ = ("_begin", "_work")
 
@@ -174,12 +174,12 @@ class _RecordedWork:
         self._work.track_start(start)
 
     def do(self) -> Any:
-        """Record, and run the body here."""
+        """Record the start, and run the body here."""
         self._begin.do()
         return self._work.do()
 
     async def ado(self) -> Any:
-        """Record, and run the body without blocking the event loop."""
+        """Record the start, and run the body without blocking the event loop."""
         await self._begin.ado()
         return await self._work.ado()
 
@@ -190,18 +190,18 @@ def _place_of(context: ToolContext) -> Place:
 
 
 def _is_part(call: Call) -> bool:
-    """Return whether a call is one of a pipeline, and not one that a model made by its name."""
+    """Return whether a call is a pipeline step, and not a model's call by name."""
     return call.report is not None and not isinstance(call.report, ArgumentsReport)
 
 
 def _has_ledger(definition: ToolDefinition) -> bool:
-    """Return whether a ledger in a file knows what became of a call: it answers a repeated one."""
+    """Return whether a persistent ledger has the outcomes of calls: it answers repeated ones."""
     layers = () if definition.policy is None else definition.policy.layers
     return any(layer.survives for layer in layers)
 
 
 def _report_unknown(call: Call, tool: str) -> ToolResult:
-    """Return what the model is told; the tool is the recorded one, which the agent of today may not have."""
+    """Return the failed result for the model; the tool is the recorded one, which the agent may no longer have."""
     context = call.context
     message = _UNKNOWN.format(tool=tool, run=context.run_id, place=_place_of(context).path)
     count_and_log(context, "unknown_outcomes", message)
@@ -219,7 +219,7 @@ def _record_end(call: Call, place: Place, result: ToolResult) -> Generator[Work,
     if isinstance(report, ArgumentsReport):
         data["arguments"] = report.arguments
     elif report is not None:
-        # What the body of a part got, with its secrets, to undo the part with.
+        # The input of a part's body, with its secrets, for its undo.
         data["given"] = _present(call.definition, call.given, reveal=True)
     if (changed := place.run.find_changes(call.context.parameters)) is not None:
         data["parameters"] = changed
@@ -228,13 +228,13 @@ def _record_end(call: Call, place: Place, result: ToolResult) -> Generator[Work,
 
 
 def _without_result(result: ToolResult) -> ToolResult:
-    """Return the result of an agent without its conversation, which its own places have."""
+    """Return an agent's result without its conversation, which the journal has in its own places."""
     attributes = {name: value for name, value in result.attributes.items() if name != "result"}
     return replace(result, attributes=MappingProxyType(attributes))
 
 
 def _present(definition: ToolDefinition, value: Any, *, reveal: bool = False) -> Any:
-    """Return the input of a body as JSON values; None for an object of somebody's own that cannot be shown."""
+    """Return the input of a body as JSON values; None for a foreign object that cannot be shown."""
     try:
         return definition.present(value, reveal=reveal, best_effort=True)
     except Exception:  # any code of such an object may raise
@@ -242,7 +242,7 @@ def _present(definition: ToolDefinition, value: Any, *, reveal: bool = False) ->
 
 
 def _replay(call: Call, data: Any) -> ToolResult:
-    """Return the recorded result of a call, and report to its parent what it reported then."""
+    """Return a call's recorded result, and repeat its report to the parent."""
     report = call.report
     if isinstance(report, ArgumentsReport):
         report.arguments = data.get("arguments")
@@ -264,5 +264,5 @@ def _read_given(call: Call, shown: Any) -> Any:
     read: Callable[..., Any] = call.definition.accept
     try:
         return read(shown, frozenset())[0]
-    except Exception:  # the tool has changed since; whoever undoes the part gets the JSON values
+    except Exception:  # the tool has changed since; the undo receives the JSON values
         return shown

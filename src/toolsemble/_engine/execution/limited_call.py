@@ -1,4 +1,4 @@
-"""The body of a call with limits: its own, those of the toolbox, or the deadline of a call around it."""
+"""The body of a call with limits: its own, the toolbox's, or an enclosing call's deadline."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def apply_limits(definition: ToolDefinition, value: Any, context: ToolContext, b
     """Run the layers of a tool and its body within its timeout; return what the body returns.
 
     :param box: the slots of the toolbox; None for no limit
-    :param body: returns the path of the body itself, for the context that it has to run in
+    :param body: returns the path of the body itself, in the given context
     """
     policy = definition.policy or _NO_LIMITS
     for layer in policy.nearest:
@@ -58,7 +58,7 @@ def apply_limits(definition: ToolDefinition, value: Any, context: ToolContext, b
 
 
 def _within_slots(policy: Policy, box: Slots | None, definition: ToolDefinition, value: Any, inner: Inner) -> Inner:
-    """Return what runs once the call has the slots, the resources and the turns of rate limits that it needs."""
+    """Return the path that runs once the call has its slots, resources and rate limit turns."""
     if box is None and policy.needs is None and not policy.rates:
         return inner
     return partial(_run_in_slots, box, definition, value, inner)
@@ -67,9 +67,9 @@ def _within_slots(policy: Policy, box: Slots | None, definition: ToolDefinition,
 def _run_within_timeout(
     definition: ToolDefinition, policy: Policy, value: Any, context: ToolContext, box: Slots | None, body: Inner
 ) -> Path:
-    """Run the layers of a tool and its body until the deadline; whatever ends later is a timeout.
+    """Run the layers of a tool and its body until the deadline; a later end is a timeout.
 
-    A nested call with the same deadline may notice it first, and the body may then return or raise anything: so what
+    A nested call with the same deadline may notice it first, and the body may then return or raise anything, so what
     counts is when the body ended, not what it returned.
     """
     started = time.monotonic()
@@ -102,7 +102,7 @@ def _run_within_timeout(
     count_and_log(context, "timeouts", message + cause)
     tell(CallTimedOut.of(context, seconds=seconds))
     if isinstance(returned, ToolResult) and not returned.is_success:
-        # Its attributes say what a pipeline did until then.
+        # Its attributes list a pipeline's finished steps.
         return replace(returned, error_message=message, error_kind="timeout")
     # For a journal: a body that was cut off may have taken effect.
     is_unknown = bool(started_bodies) and context.place is not None
@@ -123,17 +123,17 @@ def _wait_until(deadline: float | None) -> Path:
 
 
 def _is_uncaught(error: Exception) -> bool:
-    """Return whether an exception, or one inside of a group, must reach the caller."""
+    """Return whether an exception, or one in a group, must reach the caller."""
     return isinstance(error, _UNCAUGHT) or (isinstance(error, ExceptionGroup) and error.subgroup(_UNCAUGHT) is not None)
 
 
 def _run_in_slots(
     box: Slots | None, definition: ToolDefinition, value: Any, inner: Inner, context: ToolContext
 ) -> Path:
-    """Run what is inside once the call has its slots and resources, and its rate limits let it start."""
+    """Run the inner path once the call has its slots and resources, and its rate limits let it start."""
     policy, enclosing = definition.policy or _NO_LIMITS, current_hold()
     needed: tuple[Hashable, ...] = () if policy.needs is None else tuple(policy.needs(value))
-    # Calls nested in a call that has a slot of a toolbox need no other.
+    # Calls nested in a call with a toolbox slot need no slot of their own.
     if box is not None and not (enclosing is not None and enclosing.has_box_slot()):
         needed = (*needed, box)
     if policy.rates:
@@ -159,7 +159,7 @@ def _run_in_slots(
 
 
 def _wait_for_hold(hold: Hold, context: ToolContext) -> Path:
-    """Wait until a call has what it needs, or can continue without."""
+    """Wait until a call has its slots and resources, or can continue without them."""
     try:
         yield Acquire(hold, context)
     except WouldBlockLoopError:
@@ -176,7 +176,7 @@ def _run_rate_limited(
     inner: Inner,
     context: ToolContext,
 ) -> Path:
-    """Run what is inside once the call has its slots and resources, and its rate limits let it start.
+    """Run the inner path once the call has its slots and resources, and its rate limits let it start.
 
     No slot is held during the wait for a rate limit: other calls may need it. A call that has its slots but may not
     start releases them and queues again, at its old position.
@@ -209,7 +209,7 @@ def _has_slots(hold: Hold) -> bool:
 
 
 def _count_body(definition: ToolDefinition, path: Path, start: Start) -> Path:
-    """Run the path of a body, and count the body when it starts."""
+    """Run a body's path, and count the body when it starts."""
     if definition.flow is not None or (definition.policy or _NO_LIMITS).nearest:
         start.begin()
         return (yield from path)
@@ -238,7 +238,7 @@ else:
 
 
 def run_limited(call: Call) -> Generator[Work, Any, Any]:
-    """Return the path of the body with its limits around it."""
+    """Return the path of the body within its limits."""
     definition, settings = call.definition, call.settings
     own = Snapshot(definition, call.given) if is_bound(definition) else None
     if own is not None:
@@ -266,7 +266,7 @@ def run_limited(call: Call) -> Generator[Work, Any, Any]:
 
 
 class _MeasuredWork:
-    """The work of a body in a run whose time is measured."""
+    """A body's work in a run whose working time is measured."""
 
     __slots__ = ("_clock", "_work")
 

@@ -28,7 +28,7 @@ def instrument(call: Call, watched: tuple[Watcher, ...]) -> None:
 
 
 def read_and_approve(call: Call) -> Generator[Work, Any, bool]:
-    """Ask the hooks, read the arguments, and ask the reviewer; return whether the call goes on."""
+    """Ask the hooks, read the arguments, and ask the reviewer; return whether the call continues."""
     sent, instrumentation = call.given, call.instrumentation
     try:
         if instrumentation is None:
@@ -54,7 +54,7 @@ def read_and_approve(call: Call) -> Generator[Work, Any, bool]:
 
 
 def find_earlier_answer(call: Call) -> Generator[Work, Any, ToolResult | None]:
-    """Return the answer to a call whose effect has happened, so that nobody is asked whether it may; else None."""
+    """Return the recorded answer if the call's effect has happened, so that no reviewer is asked; else None."""
     policy = call.definition.policy
     for layer in () if policy is None else policy.layers:
         answer = yield from layer.find_answer(call.definition, call.given, call.context)
@@ -64,7 +64,7 @@ def find_earlier_answer(call: Call) -> Generator[Work, Any, ToolResult | None]:
 
 
 def approve(call: Call, sent: Any) -> Generator[Work, Any, None]:
-    """Ask the reviewer, who may change the arguments; the time of a person is not the tool's."""
+    """Ask the reviewer, who may change the arguments; time in review does not count for the tool."""
     definition, gate = call.definition, call.definition.gate
     assert gate is not None  # noqa: S101 - only calls with a gate come here
     try:
@@ -81,7 +81,7 @@ def approve(call: Call, sent: Any) -> Generator[Work, Any, None]:
 
 
 def answer(call: Call) -> Generator[Work, Any, None]:
-    """Ask the hooks after the call, which may replace the result."""
+    """Run the hooks after the call, which may replace the result."""
     assert call.instrumentation is not None and call.result is not None  # noqa: S101, PT018 - calls with hooks have one
     try:
         call.result = call.add_facts((yield from call.instrumentation.answer(call.result)))

@@ -31,9 +31,9 @@ class FinishedCall:
     ) -> None:
         """Store the facts.
 
-        :param given: what the body got; for invalid arguments, what was sent
+        :param given: the body's input; for invalid arguments, the input as sent
         :param refusal: why the body did not run
-        :param duration: seconds of work, without the time of a reviewer
+        :param duration: seconds of work, without time in review
         :param read: whether the arguments were valid
         """
         self.duration = duration
@@ -51,7 +51,7 @@ class FinishedCall:
 
     @property
     def is_paused(self) -> bool:
-        """Whether the call waits for a person: for a decision about it, or about a call inside it."""
+        """Whether the call waits for a decision about it or about a nested call."""
         return isinstance(self._raised, (CallPausedError, RunParkedError))
 
     @property
@@ -61,7 +61,7 @@ class FinishedCall:
 
     @property
     def reason(self) -> str:
-        """Why it did not succeed: the class of the exception, or the kind of failure."""
+        """Why it failed: the class of the exception, or the kind of failure."""
         if self._raised is not None:
             return get_class_name(self._raised)
         if self._refusal is None:
@@ -70,7 +70,7 @@ class FinishedCall:
 
     @property
     def message(self) -> str:
-        """The error message; empty for a success."""
+        """The error message; empty on success."""
         if self._raised is not None:
             return mask_text(describe_error(self._raised))
         return mask_text((self._result and self._result.error_message) or "")

@@ -1,6 +1,6 @@
-"""The drivers of a call path: in this thread, on an event loop, or in a worker while the caller goes on.
+"""The drivers of a call path: in this thread, on an event loop, or in a worker while the caller continues.
 
-A path yields the work it needs and is sent the outcome; a driver does the work and knows nothing of tools.
+A path yields work; a driver does it, knows nothing about tools, and sends the result or throws the exception.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         limited_call as limited,
         observed_call as observed,
     )
-else:  # loaded by the first call that needs them; most calls have no limits and no journal, and nobody observes them
+else:  # loaded by the first call that needs them; most calls have no limits, no journal and no sinks
     journaled, limited, observed = (
         LazyModule("toolsemble._engine.execution.journaled_call"),
         LazyModule("toolsemble._engine.execution.limited_call"),
@@ -49,16 +49,16 @@ def drive(path: Generator[Work, Any, T], interrupt: BaseException | None = None)
         while True:
             try:
                 done = work.do()
-            except BaseException as error:  # the path decides what becomes of it
+            except BaseException as error:  # the path handles it
                 work = path.throw(error)
             else:
                 work = path.send(done)
     except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]  # the generator's type says so, StopIteration's does not
+        return end.value  # type: ignore[no-any-return]  # StopIteration does not have the generator's type
     except BaseException as raised:
-        if path.gi_frame is None:  # type: ignore[attr-defined]  # it is a generator of ours
+        if path.gi_frame is None:  # type: ignore[attr-defined]  # it is a generator
             raise  # the path has ended with it
-        return drive(path, raised)  # an interrupt came just when the path had yielded
+        return drive(path, raised)  # an interrupt came just after the path had yielded
 
 
 async def adrive(path: Generator[Work, Any, T]) -> T:
@@ -68,16 +68,16 @@ async def adrive(path: Generator[Work, Any, T]) -> T:
         while True:
             try:
                 doing = work.ado()
-                del work  # less for the garbage collector when thousands of calls wait
+                del work  # fewer objects for the garbage collector when thousands of calls wait
                 done = await doing
-            except BaseException as error:  # the path decides what becomes of it
+            except BaseException as error:  # the path handles it
                 work = path.throw(error)
             else:
                 work = path.send(done)
     except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]  # the generator's type says so, StopIteration's does not
+        return end.value  # type: ignore[no-any-return]  # StopIteration does not have the generator's type
     except BaseException:
-        path.close()  # an interrupt may come just when the path has yielded; otherwise this does nothing
+        path.close()  # an interrupt may come just after the path has yielded; otherwise this does nothing
         raise
 
 
@@ -95,10 +95,10 @@ def drive_in_worker(path: CallPath, loop: SharedLoop, ended: Callable[[], object
                 try:
                     yield
                 except BaseException:
-                    future.cancel()  # nobody waits for it
+                    future.cancel()  # no caller waits for its result
                     raise
                 done = unwrap_outcome(future.result())
-            except BaseException as error:  # the path decides what becomes of it
+            except BaseException as error:  # the path handles it
                 work = path.throw(error)
             else:
                 work = path.send(done)
@@ -107,7 +107,7 @@ def drive_in_worker(path: CallPath, loop: SharedLoop, ended: Callable[[], object
 
 
 def call_path(call: Call) -> CallPath:
-    """Run one call from what was sent to its result; raise only what must reach the caller."""
+    """Run one call from its input as sent to its result; raise only what must reach the caller."""
     call.started = time.perf_counter()
     observe(call)
     try:
@@ -130,11 +130,11 @@ def call_path(call: Call) -> CallPath:
             if call.instrumentation is not None:
                 call.instrumentation.forget_secrets()  # an interrupt came before end() was done
             raise
-    return call.result  # type: ignore[return-value]  # a call that has none has raised
+    return call.result  # type: ignore[return-value]  # a call without a result has raised
 
 
 def start_call(call: Call) -> CallPath:
-    """Return the path of a call; one of a journaled run is answered from the journal if it knows the result."""
+    """Return the path of a call; a journaled call is answered from the journal if its result is recorded."""
     path = call_path(call)
     return path if call.context.place is None else journaled.run_once(call, path)
 
@@ -146,7 +146,7 @@ def observe(call: Call) -> None:
 
 
 def read(call: Call) -> bool:
-    """Read and validate the arguments; return whether the call goes on."""
+    """Read and validate the arguments; return whether the call continues."""
     try:
         call.given, call.repairs = call.read(call.given, call.settings.steps)
     except ToolArgumentsError as refusal:
@@ -158,7 +158,7 @@ def read(call: Call) -> bool:
 
 
 def run(call: Call) -> Generator[Work, Any, Any]:
-    """Return the path of the body: straight to it, or through the limits around it."""
+    """Return the path of the body: directly, or within its limits."""
     definition, context, settings = call.definition, call.context, call.settings
     if call.repairs and not was_run(context):
         record_repairs(context, call.repairs, settings.log_limit)
@@ -178,7 +178,7 @@ def _run_body(
 ) -> Generator[Work, Any, Any]:
     """Run a body inside its context: :func:`run_in_context`, which keeps nothing while the body runs.
 
-    Thousands of calls may wait at once: the less each of them keeps, the less the garbage collector has to visit.
+    Thousands of calls may wait at once: the fewer objects each keeps, the less the garbage collector has to visit.
     """
     before = current_context()
     try:
@@ -188,14 +188,14 @@ def _run_body(
         restore(context, before)
         raise
     except BaseException:
-        enter(before)  # one call into C: no interrupt comes before it is done
+        enter(before)  # one call into C: an interrupt cannot split it
         raise
-    enter(before)  # likewise
+    enter(before)  # as above
     return returned
 
 
 def end(call: Call) -> None:
-    """Record the call, and tell whoever observes it."""
+    """Record the call, and notify its observers."""
     duration = time.perf_counter() - call.started
     given, result, raised = call.given, call.result, call.raised
     call.raised = None  # its traceback refers to the path; without the cycle both are freed at once

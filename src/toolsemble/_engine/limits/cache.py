@@ -56,7 +56,7 @@ class Entry(NamedTuple):
     """When it expires; None: never."""
 
     def is_valid(self, now: float, ttl: float | None) -> bool:
-        """Return whether it may be used at a time; not if it is too old, or if the clock was set back since.
+        """Return whether it is valid at a time: not expired, and not from the future, as after a clock change.
 
         >>> Entry(ToolResult(), 10, 20).is_valid(15, None), Entry(ToolResult(), 10, 20).is_valid(15, 2)
         (True, False)
@@ -78,7 +78,7 @@ class MemoryResults:
     in_place = True
     """Whether it is fast enough to be used in an event loop."""
     now = staticmethod(time.time)
-    """Returns the time of the system."""
+    """Returns the system time."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -142,7 +142,7 @@ class DatabaseResults:
             found = rows.execute("SELECT result, stored, expires FROM results WHERE key = ?", (key,)).fetchone()
         try:
             return None if found is None else Entry(read_result(found[0]), float(found[1]), found[2])
-        except (TypeError, ValueError):  # the file was changed by someone else
+        except (TypeError, ValueError):  # another program changed the file
             return None
 
     def keep(self, key: str, entry: Entry) -> None:
@@ -212,7 +212,7 @@ class Cache:
         (extra ``postgres``), shared by machines; None: in memory
     :param key: a function of the arguments, or of the arguments and the context, that returns JSON values: calls with
         equal keys share a result; None: the arguments themselves
-    :param clock: returns the seconds since the epoch; None: the time of the system, or of the Postgres server
+    :param clock: returns the seconds since the epoch; None: the system's clock, or the Postgres server's
 
     >>> from toolsemble import tool
     >>> @tool(effects="read", cache=Cache(60, key=lambda arguments: arguments.city.casefold()))
@@ -288,12 +288,12 @@ class CacheLayer(Layer):
         self._warned = False
 
     def check(self, definition: ToolDefinition) -> None:
-        """Raise ToolDefinitionError for a tool whose results depend on something that is not in the key."""
+        """Raise ToolDefinitionError for a tool whose results depend on something outside the key."""
         owner = f"Tool '{definition.name}'"
         if definition.flow is not None:
             raise ToolDefinitionError(f"{owner}: cache is for a tool with a body; declare it on the tools inside")
         if self._cache.key is None:
-            definition.check_no_init_vars("a cache could not tell calls by it")
+            definition.check_no_init_vars("a cache could not distinguish calls by it")
         for field, source in (("parameters", "InvocationParameters"), ("deps", "deps")):
             if self._cache.key is None and field in definition.sees:
                 raise ToolDefinitionError(
@@ -310,7 +310,7 @@ class CacheLayer(Layer):
     def around(
         self, definition: ToolDefinition, value: Any, context: ToolContext, inner: Inner
     ) -> Generator[Work, Any, Any]:
-        """Return a cached result, that of the same call in flight, or that of what is inside."""
+        """Return a cached result, the result of the same call in flight, or the inner path's result."""
         cache = self._cache
         try:
             parts = self._call_key.parts(definition, value, context, shared=not cache.results.in_place)
@@ -344,7 +344,7 @@ class CacheLayer(Layer):
         return (yield from self._run(key, context, inner))
 
     def _lead(self, own: SharedCall, key: str, context: ToolContext, inner: Inner) -> Generator[Work, Any, Any]:
-        """Run what is inside, for all calls with the same key."""
+        """Run the inner path once for all calls with the same key."""
         # Another call may have stored it in the meantime.
         result = yield from self._use_store(context, partial(self._cache.kept, key))
         if result is not None:
@@ -354,7 +354,7 @@ class CacheLayer(Layer):
         return returned
 
     def _run(self, key: str, context: ToolContext, inner: Inner) -> Generator[Work, Any, ToolResult]:
-        """Run what is inside, and store its result if it is a success."""
+        """Run the inner path, and store its result if it succeeds."""
         result = to_result((yield from inner(context)))
         if _is_storable(result, context):
             yield from self._use_store(context, partial(self._keep, key, result, context))
@@ -377,7 +377,7 @@ class CacheLayer(Layer):
     def _try(self, context: ToolContext, function: Callable[[], Any]) -> Any:
         try:
             return function()
-        except Exception as error:  # the call can do without the cache
+        except Exception as error:  # the call does not need the cache
             self._cache.close()
             line = (
                 f"The cache of '{context.tool_name}' cannot be used; the call runs without it: {describe_error(error)}"
@@ -408,13 +408,13 @@ def cache_layer(owner: str, setting: object, *, reads: bool) -> CacheLayer | Non
 
 
 def _is_method(definition: ToolDefinition) -> bool:
-    """Return whether the body is a method of an object that is not a tool itself; there may be several such objects."""
+    """Return whether the body is a method of an object that is not itself a tool; several such objects may exist."""
     holder, tool = definition.holder, getattr(definition.body, "__self__", None)
     return not (holder is None or holder is tool or isinstance(holder, type))
 
 
 def _is_storable(result: ToolResult, context: ToolContext) -> bool:
-    """Return whether a result may be stored: one past the deadline may come from nested calls that timed out."""
+    """Return whether a result may be stored: after the deadline it may come from nested calls that timed out."""
     return result.is_success and not is_past(context.deadline)
 
 

@@ -66,19 +66,19 @@ class Effect:
     result: ToolResult | None = None
     """The answer to repeated calls, if it is done."""
     number: int = field(default=0, kw_only=True, compare=False)
-    """Its number in the ledger, by which pages continue."""
+    """Its number in the ledger, for pagination."""
 
 
 class EffectLedger:
     """A record of effects that survives crashes: in a SQLite file for processes, or in Postgres for machines.
 
-    A call is recorded before its body runs, and its result afterwards. An entry without a result whose process is gone
-    is of unknown outcome until somebody checks and calls :meth:`resolve`. Without a path it is in memory, where the
-    latest 10,000 outcomes are kept; else all of them are kept until :meth:`forget`.
+    A call is recorded before its body runs, and its result afterwards. An entry without a result, whose process ended,
+    is of unknown outcome until an operator checks it and calls :meth:`resolve`. Without a path, it is in memory, and
+    the latest 10,000 outcomes are kept; otherwise all are kept until :meth:`forget`.
 
     :param path: the file; created if it is missing, readable for its owner only, with its secret in ``<path>.key``; or
         a ``postgresql://`` URL (extra ``postgres``), whose secret is in the database
-    :param clock: returns the seconds since the epoch; None: the time of the system, or of the Postgres server
+    :param clock: returns the seconds since the epoch; None: the system's clock, or the Postgres server's
 
     >>> from toolsemble import Toolbox, ToolCall, tool
     >>> @tool(effects="write", idempotency=True)
@@ -111,10 +111,10 @@ class EffectLedger:
     def entries(
         self, state: State | None = None, *, before: int | None = None, limit: int | None = None
     ) -> list[Effect]:
-        """Return the entries, oldest first; all of them, or those in one state.
+        """Return the entries, oldest first; all of them, or only the ones in one state.
 
         :param before: only entries with a smaller ``number``
-        :param limit: the number of entries at most; if there is one, the newest come first
+        :param limit: maximum number of entries; with a limit, the newest come first
         """
         order, last = "" if limit is None else "DESC", 2**62 if before is None else before
         query = f"SELECT {_COLUMNS}, number FROM effects WHERE number < ? ORDER BY number {order}"
@@ -133,7 +133,7 @@ class EffectLedger:
             return self._find(rows, key)
 
     def unknown(self) -> list[Effect]:
-        """Return the entries of unknown outcome, oldest first.
+        """Return the entries with unknown outcome, oldest first.
 
         >>> EffectLedger().unknown()
         []
@@ -141,7 +141,7 @@ class EffectLedger:
         return self.entries("unknown")
 
     def resolve(self, key: str, *, happened: bool, result: ToolResult | str = "") -> None:
-        """Settle an entry of unknown outcome, after somebody has checked what happened.
+        """Settle an entry with unknown outcome, after an operator has checked what happened.
 
         :param happened: whether the effect happened; if not, the entry is deleted, and the call may be repeated
         :param result: the answer to repeated calls, if it happened
@@ -159,7 +159,7 @@ class EffectLedger:
                 rows.execute("DELETE FROM effects WHERE key = ?", (key,))
 
     def forget(self, older_than: float) -> int:
-        """Delete the entries that were done more than so many seconds ago; return how many.
+        """Delete entries that were done more than ``older_than`` seconds ago; return their number.
 
         Calls with their keys run again. Entries that are running or unknown stay.
         """
@@ -183,8 +183,8 @@ class EffectLedger:
     def reserve(self, effect: Effect, token: str, *, again: bool, patience: float | None) -> Effect | None:
         """Record that a call is about to run, or return the entry that prevents it.
 
-        :param token: identifies the entry as that of this call
-        :param again: whether a call of unknown outcome may be repeated
+        :param token: marks the entry as this call's
+        :param again: whether a call with unknown outcome may be repeated
         :param patience: seconds to wait for other writers
         """
         self._live.add(token)
@@ -210,7 +210,7 @@ class EffectLedger:
 
     def lose(self, key: str, token: str) -> None:
         """Record that the outcome of a call is unknown."""
-        self._live.discard(token)  # first: it is unknown even if that cannot be written
+        self._live.discard(token)  # first: it is unknown even if the write fails
         self._settle("state = 'unknown'", key, token)
 
     def release(self, key: str, token: str) -> None:
@@ -266,7 +266,7 @@ class EffectLedger:
             with self._database.writing(key=values[-2]) as rows:
                 rows.execute(statement, values)
 
-        repeat_if_lost(change)  # the token says that it is still the entry of this call
+        repeat_if_lost(change)  # the token shows that the entry is still this call's
 
     def _find(self, rows: Rows, key: str) -> Effect | None:
         row = rows.execute(f"SELECT {_COLUMNS}, number FROM effects WHERE key = ?", (key,)).fetchone()
@@ -293,7 +293,7 @@ class EffectLedger:
         return not process.has_ended() and presence.is_present(owner)
 
     def _check_secret(self) -> None:
-        """Raise ToolConfigurationError for a file whose keys were made with another secret: no entry would be found."""
+        """Raise ToolConfigurationError for a file whose keys use another secret: no entry would be found."""
         with self._database.writing() as rows:
             known = rows.execute("SELECT fingerprint FROM secret").fetchone()
             if known is None:

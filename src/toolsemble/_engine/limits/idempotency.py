@@ -1,4 +1,4 @@
-"""Idempotency: calls with effects run once; they are reserved in a ledger, and repeated calls are answered from it."""
+"""Idempotency: calls with effects run once; a ledger reserves them and answers duplicates."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _WAITS = (Sleep, Acquire, RunInThread)
 
 @dataclass(frozen=True, slots=True)
 class Idempotency:
-    """The key by which calls are the same, and the ledger in which they are recorded.
+    """The key that identifies duplicate calls, and the ledger that records them.
 
     >>> from toolsemble import tool
     >>> @tool(effects="irreversible", idempotency=Idempotency(key=lambda arguments: arguments.order, scope="ledger"))
@@ -55,13 +55,13 @@ class Idempotency:
     """A function of the arguments, or of the arguments and the context, that returns JSON values; None: the arguments
     themselves."""
     ledger: EffectLedger | None = None
-    """The ledger; None: that of the toolbox, or else one in memory."""
+    """The ledger; None: the toolbox's, or else one in memory."""
     scope: Literal["run", "ledger"] = "run"
     """``"run"``: the same call in another run is another call; ``"ledger"``: it is not repeated in any run."""
 
 
 class IdempotencyLayer(Layer):
-    """The layer that reserves calls before they run, and runs none of them twice."""
+    """The layer that reserves calls before they run, so that none runs twice."""
 
     binds = True
     keeps_outcomes = True
@@ -90,14 +90,14 @@ class IdempotencyLayer(Layer):
                 f"{owner}: idempotency is for a tool with a body; declare it on the tools inside"
             )
         if self._settings.key is None:
-            definition.check_no_init_vars("a ledger could not tell calls by it")
+            definition.check_no_init_vars("a ledger could not distinguish calls by it")
         if self._settings.ledger is None or self._settings.ledger.in_memory:
             self._call_key.check(f"{owner} with idempotency", definition)
 
     def around(
         self, definition: ToolDefinition, value: Any, context: ToolContext, inner: Inner
     ) -> Generator[Work, Any, Any]:
-        """Run what is inside once; answer repeated calls with its outcome."""
+        """Run the inner path once; answer duplicate calls with its outcome."""
         ledger = self._ledger()
         effect = self._effect(definition, value, context, ledger)
         while True:
@@ -125,10 +125,10 @@ class IdempotencyLayer(Layer):
     def find_answer(
         self, definition: ToolDefinition, value: Any, context: ToolContext
     ) -> Generator[Work, Any, ToolResult | None]:
-        """Return the answer to a call whose effect the ledger knows; None for a call that has to be made.
+        """Return the answer to a call whose effect the ledger knows; None for a call that has to run.
 
         Nothing is reserved: the call may still be refused. What prevents an answer here, such as a key that cannot be
-        computed or a ledger that cannot be read, is reported when the call is made.
+        computed or a ledger that cannot be read, is reported when the call runs.
         """
         ledger = self._ledger()
         try:
@@ -143,14 +143,14 @@ class IdempotencyLayer(Layer):
     def _lead(
         self, own: SharedCall, ledger: EffectLedger, effect: Effect, context: ToolContext, inner: Inner
     ) -> Generator[Work, Any, Any]:
-        """Reserve the call, run what is inside, and record the outcome, whatever is raised."""
+        """Reserve the call, run the inner path, and record the outcome, even after an exception."""
         if own.settle is not None:  # the previous call was cut off with its event loop
             yield from _record(ledger, own.settle, context)
         token, started = new_id(), [False]
         settle: Callable[[], None] | None = None
 
         def make_settle(*, definite: bool) -> Callable[[], None]:
-            """Return a function that records a failed call: as unknown, or as one that may be repeated."""
+            """Return a function that records a failed call: as unknown, or as repeatable."""
             # A failure past the deadline is never definite: it may come from a nested call that timed out, and whose
             # effect is unknown.
             known = self._idempotent or (definite and not is_past(context.deadline))
@@ -170,7 +170,7 @@ class IdempotencyLayer(Layer):
             if isinstance(error, GeneratorExit):
                 _settle_in_thread(settle)
             elif ledger.holds(token) or not isinstance(error, Exception):
-                # An interrupt may come after the reservation was written, and before this call knows it.
+                # An interrupt may come after the reservation was written, but before this call has stored it.
                 yield from _record(ledger, settle, context)
             raise
         if isinstance(result, errors.ToolExecutionError):
@@ -180,7 +180,7 @@ class IdempotencyLayer(Layer):
     def _reserve(
         self, ledger: EffectLedger, effect: Effect, token: str, context: ToolContext
     ) -> Generator[Work, Any, Effect | None]:
-        """Reserve the call, or return the entry that prevents it; wait for a call that runs in another process."""
+        """Reserve the call, or return the entry that prevents it; wait for the same call in another process."""
         ends = time.monotonic() + _PATIENCE
         while True:
             reserve = partial(ledger.reserve, effect, token, again=self._idempotent, patience=remaining(context))
@@ -202,8 +202,8 @@ class IdempotencyLayer(Layer):
         from toolsemble._engine.limits.effect_ledger import Effect
 
         name, *parts = self._call_key.parts(definition, value, context, shared=not ledger.in_memory)
-        # In memory the tool is known by its object: under another name it has the same effects. A file knows tools by
-        # their names only, and those of different tools may differ by a prefix.
+        # In memory, the object identifies the tool: under another name it has the same effects. In a file, only the
+        # name does, and the names of different tools may differ only by a prefix.
         if not ledger.in_memory:
             parts = [name, *parts]
         run = context.run_id if self._settings.scope == "run" else None
@@ -278,7 +278,7 @@ def _outcome(returned: Any) -> tuple[ToolResult | errors.ToolExecutionError, str
 
 
 def _is_definite(error: BaseException | None) -> bool:
-    """Return whether an error means that nothing was done: only the tool itself can know, and raises these."""
+    """Return whether an error means that nothing was done; only the tool itself knows, and raises such errors."""
     return isinstance(error, (errors.ToolArgumentsError, errors.ToolExecutionError)) and not isinstance(
         error, errors.LostError
     )
@@ -304,7 +304,7 @@ def _answer(known: Effect, context: ToolContext) -> ToolResult:
 
 
 def _track_start(path: Generator[Work, Any, Any], started: list[bool]) -> Generator[Work, Any, Any]:
-    """Run a path, and record when it has started to do more than wait."""
+    """Run a path, and record when it starts anything but a wait."""
     sent: Any = None
     error: BaseException | None = None
     while True:
@@ -322,7 +322,7 @@ def _track_start(path: Generator[Work, Any, Any], started: list[bool]) -> Genera
 
 
 def _record(ledger: EffectLedger, work: Callable[[], None], context: ToolContext) -> Generator[Work, Any, None]:
-    """Write an outcome; if that fails, the entry stays one of unknown outcome."""
+    """Write an outcome; if that fails, the outcome stays unknown."""
     try:
         yield RunInThread(work, in_place=ledger.in_memory)
     except Exception as error:  # the call has its outcome even if that cannot be written
@@ -333,12 +333,12 @@ def _record(ledger: EffectLedger, work: Callable[[], None], context: ToolContext
 def _settle_in_thread(settle: Callable[[], None]) -> None:
     """Write the outcome of a call whose path was dropped."""
     # The garbage collector may close the path anywhere, even during another transaction of this thread.
-    with suppress(RuntimeError):  # the interpreter is shutting down; the entry stays one of unknown outcome
+    with suppress(RuntimeError):  # the interpreter is shutting down; the outcome stays unknown
         THREADS.submit(settle)
 
 
 def _storable(result: ToolResult) -> str:
-    """Return a result as text; a payload that is not JSON as people are shown it, or not at all."""
+    """Return a result as text; a payload that is not JSON in its display form, or omitted."""
     plain = without_retries(result)
     with suppress(Exception):  # a payload can raise anything
         return write_result(plain)

@@ -80,7 +80,7 @@ class Needs:
 
 
 def _check_signature(owner: str, resources: Callable[[Any], Any]) -> None:
-    """Raise ToolDefinitionError for a function that cannot be called with the arguments alone."""
+    """Raise ToolDefinitionError for a function that cannot be called with only the arguments."""
     try:
         inspect.signature(resources).bind(None)
     except TypeError as problem:
@@ -153,7 +153,7 @@ def _check_picklable(owner: str, body: Callable[[Any], Any]) -> None:
 
 def _build_layers(owner: str, limits: Limits) -> tuple[Layer, ...]:
     """Return the declared layers around the body, innermost first."""
-    # In the order in which a call leaves them: a call that is answered by an outer layer does not wait for an inner
+    # In the order in which a call leaves them: a call that an outer layer answers does not wait for an inner
     # one.
     layers: tuple[Layer | None, ...] = (
         retry_layer(owner, limits.retries, repeatable=limits.effects == "read" or limits.idempotent),
@@ -190,14 +190,14 @@ def _check_choice(owner: str, setting: str, value: object, choices: tuple[Any, .
 
 @dataclass(frozen=True, slots=True)
 class BoxLimits:
-    """The limits of a toolbox, for those of its tools that declare none themselves."""
+    """The limits of a toolbox, for its tools that declare none."""
 
     timeout: float | None
     """Seconds that a call may take; None: no limit."""
     retrying: Layer | None
     """The layer that retries calls; None for none."""
     rate: RateLimit | None
-    """The rate limit of all tools together; None for none."""
+    """The shared rate limit of all tools; None for none."""
     caching: CacheLayer | None = None
     """The layer that caches results of tools that only read; None for none."""
     ledger: EffectLedger | None = None
@@ -226,8 +226,8 @@ class BoxLimits:
         return cls(policy.timeout, retrying, rate, cache_layer("Toolbox", cache, reads=True), ledger)
 
     def apply_to(self, tools: Sequence[ToolDefinition]) -> list[ToolDefinition]:
-        """Return the tools, and those they are made of, with the limits of the toolbox added to their own."""
-        # The names of a toolbox's tools are unique; those of the parts of pipelines are not.
+        """Return the tools, and the parts of their flows, with the toolbox's limits added to their own."""
+        # Tool names in a toolbox are unique; names of pipeline parts are not.
         bodies = {each.name: each.body for each in tools if each.flow is None}
         return [self._with_timeout(map_definition(each, partial(self._with_layers, bodies))) for each in tools]
 
@@ -262,7 +262,7 @@ def _with_ledger(ledger: EffectLedger, layers: tuple[Layer, ...]) -> tuple[Layer
 
 
 def _can_cache(caching: CacheLayer, own: Policy, definition: ToolDefinition, bodies: dict[str, Any]) -> bool:
-    """Return whether a toolbox caches a tool: it only reads, declares no cache, and its calls have keys."""
+    """Return whether a toolbox caches a tool: it only reads, does not declare a cache, and its calls have keys."""
     if own.effects != "read" or own.cached:
         return False
     try:

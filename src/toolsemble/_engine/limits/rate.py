@@ -15,7 +15,7 @@ from toolsemble._runtime.locks import Hold
 from toolsemble._runtime.threads import fork_safe_lock
 from toolsemble._vocabulary.errors import LimitReachedError
 
-_LOOK = 0.1  # seconds until a body that is about to start is checked again
+_LOOK = 0.1  # seconds between checks of a body that is about to start
 
 
 class RateLimit:
@@ -45,7 +45,7 @@ class RateLimit:
     def pause(self, start: Start | None = None) -> float:
         """Return the minimum number of seconds until a body may start.
 
-        If that is 0.0 and ``start`` is given, that body is counted from now on.
+        If it is 0.0 and ``start`` is given, the body is counted from now on.
         """
         with self._lock:
             now = time.monotonic()
@@ -108,7 +108,7 @@ def wait_for_turn(
 
 
 def count_start(rates: Sequence[RateLimit], start: Start) -> bool:
-    """Count a body that starts now under all rate limits or none; return whether it may start."""
+    """Count a body that starts now under all rate limits or under none; return whether it may start."""
     if all(rate.pause(start) == 0 for rate in rates):
         return True
     start.wanted = False

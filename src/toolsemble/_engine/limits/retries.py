@@ -40,8 +40,8 @@ class Retries:
     """
 
     attempts: int = 4
-    """The most runs of the body, including the first: ``Retries(3)`` runs it up to 3 times; 1, or 0, runs it once.
-    A number as the setting counts retries instead: ``retries=2`` means ``Retries(3)``."""
+    """Maximum runs of the body, including the first: ``Retries(3)`` runs it up to 3 times; 1 or 0 runs it once.
+    A number as the setting counts only the retries: ``retries=2`` means ``Retries(3)``."""
     on: tuple[type[Exception], ...] = (ConnectionError, TimeoutError)
     """The exceptions that are retried; a call past its own deadline is never retried."""
     wait: float = 0.5
@@ -49,7 +49,7 @@ class Retries:
     longest: float = 30.0
     """The maximum number of seconds before a retry."""
     jitter: float | None = None
-    """Up to this many random seconds are added to each delay, so that calls that failed together do not retry
+    """Maximum random seconds added to each delay, so that calls that failed together do not retry
     together; None: as many as ``wait``."""
 
     def __post_init__(self) -> None:
@@ -76,7 +76,7 @@ class RetryLayer(Layer):
     def around(
         self, definition: ToolDefinition, value: Any, context: ToolContext, inner: Inner
     ) -> Generator[Work, Any, Any]:
-        """Run what is inside, and retry it while it fails with a retryable exception."""
+        """Run the inner path, and retry it while it fails with a retryable exception."""
         _ = definition, value
         done = 0
         while True:

@@ -1,6 +1,6 @@
 """The limits that a tool declares.
 
-What enforces them is loaded when a tool declares one.
+The modules that enforce them are loaded when a tool declares one.
 """
 
 from __future__ import annotations

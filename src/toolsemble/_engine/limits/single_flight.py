@@ -40,8 +40,8 @@ class SharedCall:
         """Cleanup for a call whose event loop was closed before it ended; None for none."""
         self.process = os.getpid()
         """The id of the process in which it runs; in a forked child it does not run."""
-        # Waiting calls wait in the lock table, which detects deadlocks. Brief: a body that outlives the call is not
-        # waited for, because its outcome is no longer that of the call.
+        # Waiting calls wait in the lock table, which detects deadlocks. Brief: no call waits for a body that outlives
+        # its call, because its outcome is no longer the call's outcome.
         self.hold = Hold([self], current_hold(), brief=True)
         """What the waiting calls wait for."""
 
@@ -56,7 +56,7 @@ class SharedCall:
         hold = Hold([self], current_hold(), brief=True)
         try:
             yield from acquire(hold, context)
-        finally:  # the other waiting calls need not wait for this one
+        finally:  # the other waiting calls must not wait for this one
             try:
                 hold.leave()
             except BaseException:
@@ -82,7 +82,7 @@ class SingleFlight:
     def join(self, key: Hashable, own: SharedCall) -> SharedCall:
         """Return the call in flight for a key; if there is none, register and return the caller's own.
 
-        The caller must finish its own call in a ``finally``, whatever is raised here.
+        The caller must finish its own call in a ``finally``, even if this raises.
         """
         with self._lock:
             found = self._open.get(key)
@@ -101,7 +101,7 @@ class SingleFlight:
         own.hold.leave()
 
 
-# The default repr of an object: another object can have the same one later.
+# The default repr of an object: a later object can have the same one.
 _ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+>")
 
 
@@ -152,7 +152,7 @@ class CallKey:
             ) from None
 
     def _compute(self, definition: ToolDefinition, value: Any, context: ToolContext) -> tuple[Any, Any]:
-        """Return the key of a call, and the same as JSON values."""
+        """Return the key of a call, and its form as JSON values."""
         if self.function is None:
             return value, definition.present(value, reveal=True)
         given = SimpleNamespace(**value) if isinstance(value, dict) else value
@@ -161,7 +161,7 @@ class CallKey:
 
 
 class ObjectIds:
-    """Ids of live objects; unlike :func:`id`, never used again for another object."""
+    """Ids of live objects; unlike :func:`id`, never reused for another object."""
 
     def __init__(self) -> None:
         self._lock = fork_safe_lock(self)

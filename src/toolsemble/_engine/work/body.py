@@ -139,7 +139,7 @@ class _Recorded:
         return self._body(value)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # For a body in another process only the time of sending is known.
+        # For a body in another process, only the send time is known.
         self._start.begin()
         return _identity, (self._body,)
 
@@ -207,7 +207,7 @@ class Work(Protocol):
         ...
 
 
-# What most bodies return: looking here is quicker than asking whether it can be awaited.
+# The types that most bodies return: this lookup is faster than a check for awaitables.
 _PLAIN = frozenset({str, int, float, bool, dict, list, NoneType, ToolResult})
 
 
@@ -247,7 +247,7 @@ class RunBody:
         return self._body(self._value)
 
     def begin(self, loop: SharedLoop) -> Future[Outcome]:
-        """Start a blocking body in a worker; if it returns an awaitable, the worker runs that in the loop."""
+        """Start a blocking body in a worker; if it returns an awaitable, the loop runs that."""
         executor = choose_executor(self._workers)
         return submit_job(self._job(executor, loop.finish), executor)
 
@@ -262,12 +262,12 @@ class RunBody:
         return unwrap_outcome(await asyncio.wrap_future(future))
 
 
-# Event loops in debug mode track where coroutines were created; to ask the loop itself takes three times as long.
+# Event loops in debug mode track where coroutines were created; calling ``get_debug`` takes three times as long.
 is_debugged = sys.get_coroutine_origin_tracking_depth
 
 
 class Watched:
-    """Awaits a body, and logs each time that it blocks the event loop for as long as asyncio's debug mode reports."""
+    """Awaits a body, and logs each time that it blocks the event loop for ``slow_callback_duration`` or longer."""
 
     __slots__ = ("_context", "_work")
 
@@ -291,7 +291,7 @@ class Watched:
             except GeneratorExit:
                 steps.close()
                 raise
-            except BaseException as error:  # the awaited code decides what becomes of it
+            except BaseException as error:  # the awaited code handles it
                 resume, value = steps.throw, error
 
 
@@ -339,7 +339,7 @@ def choose_executor(workers: Executor) -> Executor:
 class Job:
     """A body and its input as a job for any executor; returns an outcome: the return value and the exception.
 
-    In another process, which cannot receive context variables and live objects, it uses the detached context.
+    In another process, which cannot receive context variables or live objects, it uses the detached context.
     """
 
     def __init__(
@@ -365,7 +365,7 @@ class Job:
         return self._variables.run(self._run)
 
     def run_for(self, seconds: float | None) -> Outcome:
-        """Run the body with so many seconds until its deadline: the clock of another machine says something else."""
+        """Run the body with its remaining seconds: clocks of different machines cannot be compared."""
         deadline = None if seconds is None else time.monotonic() + seconds
         self._context = self._context.derive({"deadline": deadline})
         return self()
@@ -404,7 +404,7 @@ def _make_picklable(error: BaseException) -> BaseException:
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 - pickled in this process
     except Exception:  # any error here would break the pool
-        # An error that was not meant for the model must not become one that is.
+        # An error that the model must not see must not become one that it may see.
         declared = isinstance(error, (ToolArgumentsError, ToolExecutionError))
         return (ToolExecutionError if declared else RuntimeError)(describe_error(error))
     return error

@@ -1,4 +1,4 @@
-"""Run a body outside of this process: in a worker process, or on a cluster."""
+"""Run a body outside this process: in a worker process, or on a cluster."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from toolsemble.events import CallAbandoned
 
 
 class RemoteBody:
-    """The body of a tool with its input, to be run outside of this process."""
+    """The body of a tool with its input, to be run outside this process."""
 
     __slots__ = ("_context", "_definition", "_sent", "_value")
 
@@ -93,7 +93,7 @@ _STAY_HERE = {
 
 
 class ClusterExecutor(Executor):
-    """An executor whose jobs run on the workers of a cluster; the base class of those for Ray and Dask.
+    """An executor whose jobs run on the workers of a cluster; the base class of the Ray and Dask executors.
 
     In a toolbox it runs the blocking bodies, of sync calls as well. Async and inline bodies, and those with
     ``isolation="process"``, run on this machine.
@@ -104,11 +104,11 @@ class ClusterExecutor(Executor):
     stops_bodies: bool = True
     """Whether cancelling a job stops a body that has begun."""
     pickler: Any = pickle.Pickler
-    """The class of picklers that the cluster has: that of ``cloudpickle``."""
+    """The cluster's pickler class, from ``cloudpickle``."""
 
     @abstractmethod
     def send(self, payload: bytes, name: str, policy: Policy) -> Future[bytes]:
-        """Start ``run_payload`` with a payload on a worker, and return the future of what that returns.
+        """Start ``run_payload`` with a payload on a worker, and return the future of its return value.
 
         Cancelling the future stops the job, as far as the cluster can.
 
@@ -148,7 +148,7 @@ class ClusterExecutor(Executor):
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Call a function on a worker; tools reach this by ``context.executor``.
 
-        It is not retried, except by a cluster that repeats whatever its workers lose, as Dask does.
+        It is not retried, except by a cluster that reruns jobs of lost workers, as Dask does.
         """
         payload = self.dumps(partial(_capture, partial(fn, *args, **kwargs)))
         called: JobFuture[T] = JobFuture()
@@ -182,7 +182,7 @@ class RunOnCluster(RemoteBody):
         return unwrap_remote_outcome(await wait_for_job(ended, self._context, give_up))
 
     def _start(self) -> tuple[Future[Outcome], Callable[[], None]]:
-        """Send the body; return the future of its outcome, and a function that gives it up."""
+        """Send the body; return the future of its outcome, and a function that abandons it."""
         seconds, definition = check_time_left(self._context), self._definition
         policy: Any = definition.policy
         cluster: ClusterExecutor = policy.cluster
@@ -196,7 +196,7 @@ class RunOnCluster(RemoteBody):
         if self._sent is not None:
             self._sent()
         ended: JobFuture[Outcome] = JobFuture()
-        ended.set_running_or_notify_cancel()  # whoever stops waiting cannot cancel it: it ends when the body does
+        ended.set_running_or_notify_cancel()  # a caller that stops waiting cannot cancel it: it ends when the body does
         sent = cluster.send(payload, definition.name, policy)
         sent.add_done_callback(partial(_settle, ended, definition.name, cluster.cluster))
         keep_until_done(ended)
@@ -233,7 +233,7 @@ def _capture(function: Callable[[], Any]) -> Outcome:
 
 
 def _settle(ended: Future[Outcome], name: str, cluster: str, sent: Future[bytes]) -> None:
-    """Set the outcome of a body; if there is none, nobody knows how far the body got."""
+    """Set the outcome of a body; without one, it is unknown how far the body got."""
     try:
         ended.set_result(_read(sent, name, cluster))
     except LostError as error:
@@ -241,7 +241,7 @@ def _settle(ended: Future[Outcome], name: str, cluster: str, sent: Future[bytes]
 
 
 def _settle_call(called: Future[Any], name: str, cluster: str, sent: Future[bytes]) -> None:
-    """Set the result of a function that was called on a worker."""
+    """Set the result of a function called on a worker."""
     try:
         called.set_result(unwrap_remote_outcome(_read(sent, name, cluster)))
     except Exception as error:  # raised by the future
@@ -255,6 +255,6 @@ def _read(sent: Future[bytes], name: str, cluster: str) -> Outcome:
     except BaseException as error:
         reason = "it was cancelled there" if sent.cancelled() else describe_error(error)
         raise LostError(
-            f"'{name}' did not come back from {cluster}, and it is unknown whether it took effect: {reason}"
+            f"'{name}' was lost on {cluster}, and it is unknown whether it took effect: {reason}"
         ) from error
     return outcome

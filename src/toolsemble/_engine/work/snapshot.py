@@ -88,7 +88,7 @@ class Snapshot:
     __slots__ = ("_definition", "_digest", "_shared", "value")
 
     def __init__(self, definition: ToolDefinition, value: Any) -> None:
-        """Copy the input; that of an approved call is a copy already."""
+        """Copy the input; an approved call's input is already a copy."""
         self._definition = definition
         self._digest: str | None = None
         self.value = value
@@ -106,7 +106,7 @@ class Snapshot:
             self._digest = exact_digest(definition, self.value)
 
     def take(self) -> Any:
-        """Return the input for one run of the body or of a layer; raise if it was changed."""
+        """Return the input for one run of the body or a layer; raise if it was changed."""
         if self._digest is not None and self._digest != exact_digest(self._definition, self.value):
             raise ToolExecutionError(
                 f"The arguments of '{self._definition.name}' were changed before it could run; nothing was done"

@@ -15,7 +15,7 @@ from toolsemble._vocabulary.errors import LimitReachedError
 
 
 class RunInThread:
-    """Call a short function that uses a file; it always runs to its end, even if the caller is cancelled.
+    """Call a short function that uses a file; it always completes, even if the caller is cancelled.
 
     >>> RunInThread(lambda: 42).do()
     42
@@ -25,7 +25,7 @@ class RunInThread:
 
     def __init__(self, function: Callable[[], Any], *, in_place: bool = False) -> None:
         self._function = function
-        self._in_place = in_place  # whether it is quick enough to run in the event loop
+        self._in_place = in_place  # whether it is fast enough to run in the event loop
 
     def do(self) -> Any:
         """Call it here."""
@@ -82,7 +82,7 @@ class Sleep:
 def acquire(claim: Claim, context: ToolContext) -> Generator[Any, Any, None]:
     """Wait until a call holds its claim; raise at the deadline, or if it would deadlock.
 
-    The caller gives the claim back in a ``finally``, whatever is raised here.
+    The caller must release the claim in a ``finally``, even if this raises.
     """
     if not TABLE.acquire(claim):
         yield Acquire(claim, context)

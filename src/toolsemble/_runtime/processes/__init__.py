@@ -1,1 +1,1 @@
-"""Worker processes: their pool, what runs inside of them, and how they are ended."""
+"""Worker processes: their pool, the code that runs in them, and how they are killed."""

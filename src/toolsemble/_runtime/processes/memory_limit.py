@@ -14,7 +14,7 @@ SUPPORTED = sys.platform != "win32"
 
 
 def run_within_memory(job: Callable[[], Outcome], max_memory: int) -> Outcome:
-    """Run a job of a worker process with a limit for the memory of the process; return its outcome.
+    """Run a worker process's job within a memory limit for the process; return its outcome.
 
     A MemoryError becomes an error that names the limit.
 

@@ -1,4 +1,4 @@
-"""A pool of worker processes, which can be killed together with all processes that they started."""
+"""A pool of worker processes, which can be killed with all their descendants."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from toolsemble._runtime.processes.worker import SUPERVISED, serve
 from toolsemble._vocabulary.errors import LostError
 
 IDLE = max(2, os.cpu_count() or 1)
-"""How many idle processes are kept."""
+"""Maximum idle processes in the pool."""
 
 _CHECK_INTERVAL = 0.5  # seconds between checks whether the process is alive: its children may keep its pipes open
-_END_TIMEOUT = 5.0  # seconds that a process has to end by itself
-_POLL_INTERVAL = 0.005  # seconds between checks while it ends
+_END_TIMEOUT = 5.0  # seconds that a process has to exit by itself
+_POLL_INTERVAL = 0.005  # seconds between checks while it exits
 _context = multiprocessing.get_context("spawn")  # forking a program with threads may deadlock
 
 
@@ -32,8 +32,8 @@ _kill_group: Callable[[int, int], None] = getattr(os, "killpg", lambda *_: None)
 _at_fork: Callable[..., None] = getattr(os, "register_at_fork", lambda **_: None)
 _KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
 
-# multiprocessing holds locks of its own while it starts a process, and a fork at that moment would leave them locked in
-# the child for ever. So a fork waits for the start.
+# multiprocessing holds locks while it starts a process, and a fork at that moment would leave them locked in
+# the child forever. So a fork waits for the start.
 _STARTING = threading.RLock()
 _at_fork(before=_STARTING.acquire, after_in_parent=_STARTING.release, after_in_child=_STARTING.release)
 
@@ -67,12 +67,12 @@ class Worker:
         self.pid = self._process.pid or 0
 
     def is_alive(self) -> bool:
-        """Return whether it can be used: it is running, and ``sys.path`` has not changed since its start."""
+        """Return whether it is usable: it is running, and ``sys.path`` has not changed since its start."""
         with self._lock:
             return not self._gone and self._path == sys.path and self._process.is_alive()
 
     def is_idle(self) -> bool:
-        """Return whether it can be used and has sent no message, such as the end of its inner process."""
+        """Return whether it is usable and has sent no message, such as the end of its inner process."""
         return self.is_alive() and not (self.ready and self._connection.poll())
 
     def begin(self, wanted: Callable[[], bool]) -> bool:
@@ -122,7 +122,7 @@ class Worker:
         self._process.kill()
 
     def end(self) -> None:
-        """Let it end by itself, kill what remains, and release its resources."""
+        """Let it exit, kill remaining processes, and release its resources."""
         self._connection.close()
         with self._lock:
             if self.is_alive():
@@ -142,7 +142,7 @@ class Worker:
         multiprocessing.process._children.discard(self._process)  # type: ignore[attr-defined]  # noqa: SLF001 - or multiprocessing would wait for it at exit
 
     def _is_alive_after(self, seconds: float) -> bool:
-        """Wait for its end, at most some seconds; return whether it is still alive."""
+        """Wait for its exit, up to a timeout; return whether it is still alive."""
         # Polling: its pipes may be closed or kept open by other processes.
         ends = time.monotonic() + seconds
         while (alive := self.is_alive()) and time.monotonic() < ends:
@@ -150,7 +150,7 @@ class Worker:
         return alive
 
     def _death_error(self) -> WorkerDiedError:
-        alive = self._is_alive_after(_CHECK_INTERVAL)  # it may have closed its connection just before its end
+        alive = self._is_alive_after(_CHECK_INTERVAL)  # it may have closed its connection just before it exited
         code = self._process.exitcode
         self.kill()
         how = _describe_exit(None if alive else code)
@@ -184,7 +184,7 @@ class Workers:
             return worker
 
     def release(self, worker: Worker) -> None:
-        """Keep a worker for the next call, or end it if enough are idle."""
+        """Keep a worker for the next call, or end it if the pool has enough idle ones."""
         with self._lock:
             self._busy.discard(worker)
             keep = len(self._idle) < self._max_idle
@@ -194,7 +194,7 @@ class Workers:
             worker.end()
 
     def drop(self, worker: Worker) -> None:
-        """Kill a worker that can no longer be used."""
+        """Kill a worker that is no longer usable."""
         with self._lock:
             self._busy.discard(worker)
         worker.kill()

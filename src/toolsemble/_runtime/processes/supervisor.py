@@ -1,6 +1,6 @@
 """A supervisor process: it starts another process and can kill it with all its descendants, including daemons.
 
-It is the *child subreaper* of its descendants (Linux): one whose parent has ended becomes a child of the supervisor, so
+It is the *child subreaper* of its descendants (Linux): an orphan becomes a child of the supervisor, so
 none can leave the tree by forking or by starting a session. It runs as a separate program (:func:`main`), for which
 this module imports as little as possible, or forked inside a worker.
 """
@@ -19,8 +19,8 @@ SUPPORTED = sys.platform == "linux"
 
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 _KILL = getattr(_signal, "SIGKILL", _signal.SIGTERM)
-_MIN_PAUSE, _MAX_PAUSE = 0.0005, 0.05  # seconds between checks for processes that have not ended
-_KILL_TIMEOUT = 60.0  # seconds after which it gives up killing
+_MIN_PAUSE, _MAX_PAUSE = 0.0005, 0.05  # seconds between checks for running processes
+_KILL_TIMEOUT = 60.0  # seconds after which it stops killing
 _NOT_FOUND = 127  # the exit code of shells for a program that cannot be started
 
 
@@ -62,7 +62,7 @@ def supervise(child: int, stop: int, *, daemons: bool) -> int:
 def end_all(child: int = 0) -> int:
     """Kill all descendants of this process until none is left; return the wait status of the child if it was killed.
 
-    Stop early if the remaining ones belong to other users, or do not end within a minute.
+    Stop early if the remaining ones belong to other users, or do not exit within a minute.
     """
     status, before, pause, ends = 0, [child], 0.0, time.monotonic() + _KILL_TIMEOUT
     if child:
@@ -102,7 +102,7 @@ def kill(family: Iterable[int]) -> bool:
 
 
 def descendants(pid: int) -> list[int]:
-    """Return the pids of the descendants of a process, without those whose parent has ended."""
+    """Return the pids of the descendants of a process, without orphans."""
     family = [pid]
     children = _children if os.path.exists(f"/proc/{os.getpid()}/task/{os.getpid()}/children") else _parents()
     for each in family:  # grows while it is iterated
@@ -125,13 +125,13 @@ def main(arguments: list[str]) -> None:
         os.setsid()
         _exec(arguments[4:], memory, cpu, locale)
     nothing = os.open(os.devnull, os.O_RDWR)
-    for stream in range(3):  # or the pipes of the program would stay open when it closes them
+    for stream in range(3):  # or the program's pipes would stay open when it closes them
         os.dup2(nothing, stream)
     exit_like(supervise(child, stop, daemons=True))
 
 
 def exit_like(status: int) -> None:
-    """End this process like another one: with the same exit code, or by the same signal."""
+    """Exit like another process: with the same exit code, or by the same signal."""
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         import resource
@@ -185,13 +185,13 @@ def _children(pid: int) -> list[int]:
     found: list[int] = []
     try:
         threads = os.listdir(f"/proc/{pid}/task")
-    except OSError:  # the process ended meanwhile
+    except OSError:  # the process has ended
         return found
     for thread in threads:
         try:
             with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
                 found += map(int, file.read().split())
-        except OSError:  # the thread ended meanwhile; the others may have children
+        except OSError:  # the thread has ended; the others may have children
             continue
     return found
 
@@ -211,4 +211,4 @@ def _parents() -> Callable[[int], list[int]]:
 
 
 def _ignore(number: int, frame: object) -> None:
-    """Do nothing at a signal."""
+    """Ignore a signal."""

@@ -1,4 +1,4 @@
-"""The main function of a worker process: it runs one job after the other."""
+"""The main function of a worker process: it runs one job after another."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def run_jobs(connection: Connection, ready: bytes = READY) -> None:
 
 
 def _is_single_threaded() -> bool:
-    """Return whether it can fork safely: the main module may have started threads."""
+    """Return whether this process can fork safely: the main module may have started threads."""
     return supervisor.SUPPORTED and len(list(Path("/proc/self/task").iterdir())) == 1
 
 

@@ -1,7 +1,7 @@
 """The interface of all stores: transactions over tables, in a SQLite file or in a Postgres database.
 
-The rules of a store are written once, in the SQL that both understand. What differs is here: how tables are made, how
-transactions begin and which ones they exclude, whose clock counts, and which readers are notified of a change. The
+A store's rules are written once, in the SQL that both understand. The differences are here: how tables are created, how
+transactions begin and exclude each other, which clock counts, and which readers are notified of a change. The
 owner of a row is a process, a :class:`ProcessIdentity`.
 """
 
@@ -49,7 +49,7 @@ class ProcessIdentity(NamedTuple):
         return _exists(self.pid)
 
     def has_ended(self) -> bool:
-        """Return whether the process is certainly no longer running; False if that cannot be known from here.
+        """Return whether the process has certainly ended; False if this process cannot check.
 
         >>> ProcessIdentity.current().has_ended(), ProcessIdentity("another machine", 1, "").has_ended()
         (False, False)
@@ -127,14 +127,14 @@ class Rows(Protocol):
 
 
 class Presence(Protocol):
-    """The owners of rows that say from time to time that they live, on any machine."""
+    """The row owners that send heartbeats, on any machine."""
 
     def announce(self, owner: str) -> None:
-        """Say that an owner lives, from now on until this process ends."""
+        """Send heartbeats for an owner until this process ends."""
         ...
 
     def is_present(self, owner: str) -> bool:
-        """Return whether an owner has said lately that it lives."""
+        """Return whether an owner's heartbeat is recent."""
         ...
 
 
@@ -143,20 +143,20 @@ class Database(Protocol):
 
     @property
     def in_place(self) -> bool:
-        """Whether writing without waiting for the disk is so quick that it need not leave the event loop."""
+        """Whether an unsynced write is fast enough to run in the event loop."""
         ...
 
     @property
     def presence(self) -> Presence | None:
-        """Tells which owners of rows live; None: their processes can be looked up."""
+        """The heartbeats of row owners; None: their processes can be checked directly."""
         ...
 
     def clock(self) -> float:
-        """Return the time that rows are stamped with: the system's for a file, the server's for Postgres."""
+        """Return the time for row timestamps: the system's for a file, the server's for Postgres."""
         ...
 
     def reading(self) -> AbstractContextManager[Rows]:
-        """Return the rows, to be read."""
+        """Return the rows for reading."""
         ...
 
     def writing(
@@ -165,25 +165,25 @@ class Database(Protocol):
         """Return the rows inside a write transaction; an exception rolls it back.
 
         :param patience: seconds to wait for another writer, at most the default of the database
-        :param key: what the transaction is about; it waits for writers of the same key, and without one for all
-        :param synced: whether it must survive a loss of power, also if the kind of the database does not ask for it
-        :param notify: whether to wake those who watch
+        :param key: the transaction's subject; it waits for writers with the same key, or without a key for all writers
+        :param synced: whether it must survive a power failure, even if the database kind does not require it
+        :param notify: whether to notify watchers
         """
         ...
 
     def write(self, statement: str, values: Sequence[Any], *, key: str, synced: bool = False) -> int:
-        """Execute one statement as a transaction of its own; return how many rows it has changed.
+        """Execute one statement in its own transaction; return the number of changed rows.
 
-        :param key: what the statement is about; it waits for writers of the same key
+        :param key: the statement's subject; it waits for writers with the same key
         :param synced: as in :meth:`writing`
         """
         ...
 
     def watch(self, changed: Callable[[], object]) -> Callable[[], None] | None:
-        """Call a function, in another thread, after each change that notifies; return a function that ends this.
+        """Call a function, in another thread, after each change that notifies; return a function that stops it.
 
-        Return None if changes are not told: who waits has to look from time to time. Who is told should still look
-        now and then, because a connection may be lost.
+        Return None if the database cannot notify: waiters have to poll. Notified waiters should still poll
+        occasionally, because a connection may be lost.
         """
         ...
 
@@ -192,7 +192,7 @@ class Database(Protocol):
         ...
 
     def naming_errors(self) -> AbstractContextManager[None]:
-        """Raise all errors as errors that name the store, for stores without their own."""
+        """Raise all errors with the store's name, for stores without their own errors."""
         ...
 
     def damaged_error(self, error: Exception) -> Exception:
@@ -209,7 +209,7 @@ class Database(Protocol):
 
 
 def repeat_if_lost(transaction: Callable[[], T]) -> T:
-    """Return the result of a transaction that may be done twice; do it again if the connection is lost meanwhile.
+    """Return the result of a transaction that may run twice; rerun it if the connection is lost.
 
     >>> repeat_if_lost(lambda: 42)
     42
@@ -228,7 +228,7 @@ _PREFIX = re.compile(r"[a-z_][a-z0-9_]{0,29}")
 
 @dataclass(frozen=True, slots=True)
 class PostgresUrl:
-    """The URL of a Postgres database; as text it has no password.
+    """The URL of a Postgres database; its text form has no password.
 
     >>> str(PostgresUrl.read("postgresql://ada:secret@db.example.com/app?schema=shop"))
     'postgresql://ada@db.example.com/app'
@@ -239,7 +239,7 @@ class PostgresUrl:
     shown: str
     """The URL for messages."""
     prefix: str = _DEFAULT_PREFIX
-    """The beginning of the names of its schemas, from the parameter ``schema``."""
+    """The prefix of its schema names, from the parameter ``schema``."""
 
     @classmethod
     def read(cls, url: str) -> PostgresUrl:
@@ -247,13 +247,13 @@ class PostgresUrl:
         scheme, _, rest = url.partition("://")
         address, _, query = rest.partition("?")
         login, _, server = address.rpartition("@")
-        # Where a password has such characters, its rest would be taken for a host or a database, and be shown.
+        # With such characters, the rest of a password would be parsed as a host or database, and shown.
         if "@" in login or "@" in query or "/" in login:
             raise ToolDefinitionError(
                 "A character of the user or the password in the postgresql:// URL must be percent-encoded, such as "
                 "'@' as %40, '/' as %2F and '?' as %3F"
             )
-        # Not by urllib: for libpq a plus sign is no space.
+        # Not with urllib: for libpq, a plus sign is not a space.
         parameters = [each for each in query.split("&") if each]
         prefixes = [each.removeprefix("schema=") for each in parameters if each.startswith("schema=")]
         prefix = prefixes[-1] if prefixes else _DEFAULT_PREFIX

@@ -13,14 +13,14 @@ from toolsemble._runtime.storage.sqlite import BUSY, Kind
 from toolsemble._vocabulary.errors import ToolDefinitionError
 
 Location: TypeAlias = Path | PostgresUrl
-"""The place of a store."""
+"""The location of a store."""
 
 _POSTGRES = re.compile(r"postgres(?:ql)?:/", re.IGNORECASE)
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]+)://", re.IGNORECASE)
 
 
 def read_location(value: str | os.PathLike[str], what: str) -> Location:
-    """Return the place of a store; raise ToolDefinitionError for the URL of something else.
+    """Return the location of a store; raise ToolDefinitionError for any other URL.
 
     >>> read_location("mysql://db/app", "RunJournal")
     Traceback (most recent call last):
@@ -34,7 +34,7 @@ def read_location(value: str | os.PathLike[str], what: str) -> Location:
         url = PostgresUrl.read(text)
         from toolsemble._runtime.storage.postgres.connections import read_parameters
 
-        read_parameters(url, what)  # raised while the program is set up, not during a call
+        read_parameters(url, what)  # raises at startup, not during a call
         return url
     if found := _SCHEME.match(text):
         raise ToolDefinitionError(f"{what} takes a file path or a postgresql:// URL, not a {found[1].lower()}:// URL")
@@ -43,7 +43,7 @@ def read_location(value: str | os.PathLike[str], what: str) -> Location:
 
 
 def open_database(location: Location | None, kind: Kind, busy: float = BUSY) -> Database:
-    """Return the database at a place, which is created if it is missing; in memory for None.
+    """Return the database at a location, created if it is missing; in memory for None.
 
     >>> database = open_database(None, Kind("list of names", 1, 1, "CREATE TABLE names (name TEXT);"))
     >>> with database.reading() as rows:
@@ -51,7 +51,7 @@ def open_database(location: Location | None, kind: Kind, busy: float = BUSY) -> 
     (0,)
     >>> database.close()
 
-    :param busy: seconds to wait for other writers, and for a server that is down
+    :param busy: seconds to wait for other writers and for an unavailable server
     """
     if not isinstance(location, PostgresUrl):
         return sqlite.Database(location, kind, busy)

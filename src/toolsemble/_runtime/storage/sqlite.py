@@ -18,7 +18,7 @@ from weakref import WeakSet
 from toolsemble._vocabulary.errors import ToolConfigurationError
 
 BUSY = 30.0
-"""Default of the seconds that a writer waits for another."""
+"""Default seconds that a writer waits for another."""
 
 _PAUSE = 0.004
 _KEY_BYTES = 32
@@ -43,9 +43,9 @@ class Kind:
     tables: str
     """The SQL statements that create the tables."""
     synchronous: str = "FULL"
-    """SQLite's ``synchronous``: ``FULL`` survives a loss of power, ``NORMAL`` only the end of the process."""
+    """SQLite's ``synchronous``: ``FULL`` survives a power failure, ``NORMAL`` only the end of the process."""
     upgrades: Mapping[int, Callable[[Any], object]] = field(default_factory=dict)
-    """Functions that change the tables of an earlier version to those of the next one, by that earlier version."""
+    """Functions that upgrade the tables to the next version, keyed by the earlier version."""
     append_only: tuple[str, ...] = ()
     """The tables whose rows are never changed or deleted."""
 
@@ -60,7 +60,7 @@ class Kind:
 
 
 class Database:
-    """A database of a kind, in memory or in the file at a path, which is created if it is missing.
+    """A database of a kind, in memory or in a file, which is created if it is missing.
 
     >>> database = Database(None, Kind("list of names", 1, 1, "CREATE TABLE names (name TEXT);"))
     >>> with database.writing() as rows:
@@ -70,11 +70,11 @@ class Database:
     """
 
     in_place = True
-    """Whether writing without waiting for the disk is so quick that it need not leave the event loop."""
+    """Whether an unsynced write is fast enough to run in the event loop."""
     clock = staticmethod(time.time)
-    """Returns the time that rows are stamped with: that of the system."""
+    """Returns the system's time, for row timestamps."""
     presence = None
-    """Processes that use the same file can be looked up, and need not say that they live."""
+    """Processes that use the same file can be checked directly, and need no heartbeat."""
 
     def __init__(self, path: Path | None, kind: Kind, busy: float = BUSY) -> None:
         self._path = path
@@ -87,7 +87,7 @@ class Database:
         self._inode = 0
         self._closed = False
         self._collected = False
-        self._users = 0  # more than one if this thread uses it inside of a use
+        self._users = 0  # more than one if this thread's uses are nested
         with self.reading():
             _OPEN.add(self)
 
@@ -137,14 +137,14 @@ class Database:
         *,
         key: str | None = None,  # a file has one writer at a time
         synced: bool = False,
-        notify: bool = False,  # other processes look at the file from time to time
+        notify: bool = False,  # other processes poll the file
     ) -> Iterator[sqlite3.Connection]:
         """Return the connection inside a write transaction; an exception rolls it back.
 
         :param patience: seconds to wait for another writer, at most the default of the database
-        :param key: what the transaction is about, where writers of different keys need not wait for each other
-        :param synced: whether it must survive a loss of power, also if the kind of the database does not ask for it
-        :param notify: whether to wake those who :meth:`watch`, where that is possible
+        :param key: the transaction's subject, for databases in which writers of other keys need not wait
+        :param synced: whether it must survive a power failure, even if the database kind does not require it
+        :param notify: whether to notify watchers, in databases that can
         """
         with self.reading() as connection, self._synchronizing(connection, synced=synced), connection:
             self._check_place()
@@ -159,7 +159,7 @@ class Database:
         key: str,
         synced: bool = False,
     ) -> int:
-        """Execute one statement as a transaction of its own; return how many rows it has changed."""
+        """Execute one statement in its own transaction; return the number of changed rows."""
         with self.reading() as connection:
             if not synced:
                 return connection.execute(statement, values).rowcount
@@ -168,7 +168,7 @@ class Database:
                 return connection.execute(statement, values).rowcount
 
     def _check_place(self) -> None:
-        """Raise if the file was deleted or replaced while it was open: what is written would be lost."""
+        """Raise if the file was deleted or replaced while it was open: its writes would be lost."""
         if self._path is None:
             return
         try:
@@ -191,7 +191,7 @@ class Database:
             connection.execute(f"PRAGMA synchronous = {self._kind.synchronous}")
 
     def watch(self, changed: Callable[[], object]) -> None:
-        """Return None: nobody is told that a file has changed, and who waits has to look from time to time."""
+        """Return None: a file sends no notifications, so waiters have to poll."""
         return
 
     def load_key(self, what: str, otherwise: str = "") -> bytes:
@@ -199,7 +199,7 @@ class Database:
         return os.urandom(_KEY_BYTES) if self._path is None else load_key(self._path, what, otherwise)
 
     def naming_errors(self) -> AbstractContextManager[None]:
-        """Raise all errors as ToolConfigurationError with the name of the file, for stores without their own."""
+        """Raise all errors as ToolConfigurationError with the file name, for stores without their own errors."""
         return translate_errors(Path(f"{self._path}"), self._kind.what)
 
     def close(self) -> None:
@@ -224,7 +224,7 @@ class Database:
 
     def __del__(self) -> None:
         with suppress(AttributeError):  # the database could not be opened
-            # A call that is collected together with it may write at this moment, in another thread, which then closes
+            # A call collected together with it may be writing now, in another thread, which then closes
             # the connection.
             self._collected = True
             self._disconnect_unused()
@@ -266,7 +266,7 @@ class Database:
             return self._connect(self._path.as_uri())
 
     def _connect(self, uri: str) -> sqlite3.Connection:
-        # Opening must not create the file: an empty file would be taken for a valid database.
+        # Opening must not create the file: an empty file would count as a valid database.
         connection = sqlite3.connect(
             f"{uri}?mode=rw", uri=True, timeout=self.busy, isolation_level=None, check_same_thread=False
         )
@@ -284,7 +284,7 @@ class Database:
         return connection
 
     def _fill(self, connection: sqlite3.Connection) -> None:
-        """Create the tables in an empty file of the user, which other processes may open at the same time."""
+        """Create the tables in the user's empty file, which other processes may open at the same time."""
         path = Path(f"{self._path}")
         _check_unused(path)
         path.chmod(0o600)
@@ -296,10 +296,10 @@ class Database:
                     connection.execute(statement)
 
     def _upgrade(self, connection: sqlite3.Connection) -> None:
-        """Bring the tables of an earlier version up to date, completely or not at all."""
+        """Upgrade the tables of an earlier version, all or nothing."""
         with connection:
             self._begin(connection, self.busy)
-            # Read again: another process may have been faster.
+            # Read again: another process may have upgraded them.
             while (change := self._kind.upgrades.get(version := _version(connection))) is not None:
                 change(connection)
                 connection.execute(f"PRAGMA user_version = {version + 1}")
@@ -311,21 +311,21 @@ class Database:
 
 
 def _is_empty(connection: sqlite3.Connection) -> bool:
-    """Return whether a file holds nothing: it was created by another program, such as ``touch`` or ``mktemp``."""
+    """Return whether a file is empty: another program created it, such as ``touch`` or ``mktemp``."""
     (number,) = connection.execute("PRAGMA application_id").fetchone()
     (count,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     return not (number or _version(connection) or count)
 
 
 def _check_unused(path: Path) -> None:
-    """Raise if a file without any content was a database before: what was in it is lost, and must not be forgotten."""
+    """Raise if an empty file was a database before: its data is lost, and that must not go unnoticed."""
     beside = [each for each in (path.with_name(f"{path.name}{end}") for end in (".key", "-wal")) if each.exists()]
     if beside and not path.stat().st_size:
-        raise OSError(f"it is empty, but '{beside[0].name}' says that it was in use; restore a copy of it")
+        raise OSError(f"it is empty, but '{beside[0].name}' shows that it was in use; restore a copy of it")
 
 
 def _split(script: str) -> Iterator[str]:
-    """Return the statements of a script, to be executed inside of a transaction."""
+    """Yield the statements of a script, to be executed in a transaction."""
     statement = ""
     for part in script.split(";"):
         statement += f"{part};"
@@ -340,8 +340,8 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 _OPEN: WeakSet[Database] = WeakSet()
-# All open connections. The garbage collector of Python 3.13 closes those that it finds, even while a thread records the
-# end of a call that was found together with one: the process would crash.
+# All open connections. Python 3.13's garbage collector closes unreachable ones, even while a thread records the
+# end of a call that is collected with one: the process would crash.
 _CONNECTIONS: set[sqlite3.Connection] = set()
 _forking = threading.local()
 
@@ -369,13 +369,13 @@ def load_key(path: Path, what: str, otherwise: str = "") -> bytes:
     Raise if other users can read the file.
 
     :param what: its name in error messages
-    :param otherwise: the end of the message for a key that others can read: an alternative to chmod
+    :param otherwise: the end of the message for a key readable by others: an alternative to chmod
     """
     place = path.with_name(f"{path.name}.key")
     with translate_errors(place, what):
         _create_file(place, lambda file: file.write_text(os.urandom(_KEY_BYTES).hex()))
         if os.name == "posix" and place.stat().st_mode & 0o077:
-            raise OSError(f"others can read it; chmod it to 600{otherwise}")
+            raise OSError(f"other users can read it; chmod it to 600{otherwise}")
         key = bytes.fromhex(place.read_text())
         if len(key) != _KEY_BYTES:
             raise ValueError(f"it does not hold a key of {_KEY_BYTES} bytes")
@@ -393,7 +393,7 @@ def _create_file(path: Path, make: Callable[[Path], Any]) -> None:
     os.close(handle)
     try:
         make(Path(name))
-        with suppress(FileExistsError):  # another process was faster
+        with suppress(FileExistsError):  # another process has created it
             os.link(name, path)
     finally:
         Path(name).unlink()
@@ -401,7 +401,7 @@ def _create_file(path: Path, make: Callable[[Path], Any]) -> None:
 
 @contextmanager
 def translate_errors(path: Path, what: str) -> Iterator[None]:
-    """Raise ToolConfigurationError with the name of the file for errors of the system and of SQLite."""
+    """Raise ToolConfigurationError with the file name for system and SQLite errors."""
     try:
         yield
     except (OSError, ValueError, sqlite3.Error) as error:

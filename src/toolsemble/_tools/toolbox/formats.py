@@ -141,7 +141,7 @@ class ToolSet:
 
         :param strict: whether strict mode is used; None: as each tool is set
         :param bounds: whether bounds, patterns and formats are also keywords, not only words in descriptions; strict
-        mode enforces the supported ones, which fine-tuned models may reject
+            mode enforces the supported ones, which fine-tuned models may reject
 
         >>> from toolsemble import Toolbox, tool
         >>> @tool

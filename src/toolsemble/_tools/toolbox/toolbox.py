@@ -292,7 +292,8 @@ class Toolbox(_CheckedArguments, ToolSet):
     "Error: Unknown tool 'shuot'. Available tools: shout. Did you mean 'shout'?"
 
     :param tools: tools, and lists and toolboxes of tools, in the order in which models see them; a toolbox in the list
-    keeps its approval and limits :param review: the review handler that approves calls
+        keeps its approval and limits
+    :param review: the review handler that approves calls
     :param approve: additional tools that need approval: names, patterns such as ``"delete_*"``, or a predicate
         ``(arguments, context)``
     :param approval_timeout: seconds to wait for the reviewer of ``approve``; 0 or None: no limit
@@ -305,21 +306,22 @@ class Toolbox(_CheckedArguments, ToolSet):
     :param max_concurrency: the maximum number of concurrent bodies; nested calls are not counted
     :param max_output: the maximum length of a result for the model; None: no limit
     :param timeout: timeout of a call in seconds after its approval, for tools without a timeout; not enforced for
-    inline sync bodies :param retries: retries of a failed call after the first attempt, or a :class:`Retries`; for
-    repeatable tools :param rate_limit: the rate limit of call starts for all tools together
+        inline sync bodies
+    :param retries: retries of a failed call after the first attempt, or a :class:`Retries`; for repeatable tools
+    :param rate_limit: the rate limit of call starts for all tools together
     :param cache: caches the results of read-only tools without a setting: seconds, True for no expiry, or a
         :class:`Cache`
     :param ledger: records the calls of tools with ``idempotency`` that have no ledger
     :param pages: True, or a :class:`Pages`: models can read the rest of truncated results with a tool ``read_more``
-    :param repair: whether arguments that almost fit are repaired; or the enabled steps: "text", "nested",
-        "null", "coerce", "keys", "extra"
+    :param repair: whether arguments that almost fit are repaired; or the enabled steps: "text", "nested", "null",
+        "coerce", "keys", "extra"
     :param log_limit: the maximum length of input and output in a log line
     :param expose_errors: which error messages the model sees: "all", or only "declared" ones: ToolArgumentsError,
         ToolExecutionError and failures that tools return
     :param before_call: a function ``(call, context)``, sync or async, called before the arguments are parsed: it
-    returns None, a :class:`ToolCall` with other arguments, or a :class:`ToolResult` as the answer :param after_call: a
-    function ``(call, result, context)``, sync or async, called with the result: it returns
-        None, or another :class:`ToolResult`
+        returns None, a :class:`ToolCall` with other arguments, or a :class:`ToolResult` as the answer
+    :param after_call: a function ``(call, result, context)``, sync or async, called with the result: it returns None,
+        or another :class:`ToolResult`
     :param sinks: receive events: functions that take an event, or objects with a method ``emit(event)``
     """
 

@@ -220,11 +220,12 @@ class ToolLock:
 
         :param path: the lock file
         :param changed: what to do with a tool that differs from its pin: ``"refuse"`` hides it and fails its calls,
-        ``"ask"`` sends the diff to the reviewer, ``"warn"`` logs the diff :param added: what to do with a tool that is
-        not pinned: ``"hide"``, ``"ask"``, or ``"warn"``, which shows it :param removed: what to do if a pinned tool was
-        removed: ``"warn"``, ``"refuse"`` the whole source, or ``"ignore"`` :param first: what to do with a source that
-        is not in the file: ``"refuse"`` it, or ``"trust"``, which pins it :param review: the reviewer, unless a check
-        has its own
+            ``"ask"`` sends the diff to the reviewer, ``"warn"`` logs the diff
+        :param added: what to do with a tool that is not pinned: ``"hide"``, ``"ask"``, or ``"warn"``, which shows it
+        :param removed: what to do if a pinned tool was removed: ``"warn"``, ``"refuse"`` the whole source, or
+            ``"ignore"``
+        :param first: what to do with a source that is not in the file: ``"refuse"`` it, or ``"trust"``, which pins it
+        :param review: the reviewer, unless a check has its own
         """
         options = {"changed": (changed, Changed), "added": (added, Added), "removed": (removed, Removed)}
         for name, (value, known) in {**options, "first": (first, First)}.items():

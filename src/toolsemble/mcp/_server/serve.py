@@ -54,14 +54,15 @@ def serve(  # noqa: PLR0913 - keyword settings, each with a default
     :param resource_url: this server's URL; only tokens issued for it are accepted
     :param allowed_hosts: its host names, without ports; required for any address except loopback
     :param resources: functions whose return values clients can read, or such functions by URI: ``{"docs://{page}":
-    read}``;
-        they return a str, bytes, contents such as :class:`~toolsemble.ImageContent`, or any value, sent as JSON
-    :param prompts: functions that return a prompt: a str, contents, or a list of these and of messages
-        ``{"role": "user", "content": ...}``; like resources, they can be returned by a function of the caller
+        read}``; they return a str, bytes, contents such as :class:`~toolsemble.ImageContent`, or any value, sent as
+        JSON
+    :param prompts: functions that return a prompt: a str, contents, or a list of these and of messages ``{"role":
+        "user", "content": ...}``; like resources, they can be returned by a function of the caller
     :param lock: a :class:`~toolsemble.ToolLock`, or its file: clients see only tools that match their pins; other
-    servers' tools are checked on each change :param lock_source: the toolbox's target for ``toolsemble lock``, such as
-    ``shop.py:box``; default: the server's name, pinned by ``ToolLock.write`` :param deps: the ``ToolContext.deps``
-    object of all calls of all clients
+        servers' tools are checked on each change
+    :param lock_source: the toolbox's target for ``toolsemble lock``, such as ``shop.py:box``; default: the server's
+        name, pinned by ``ToolLock.write``
+    :param deps: the ``ToolContext.deps`` object of all calls of all clients
 
     >>> serve([], http="0.0.0.0:8000")  # doctest: +ELLIPSIS
     Traceback (most recent call last):

@@ -35,7 +35,7 @@ class HistoryReader:
         """Start an empty conversation.
 
         :param answer_open_calls: whether to answer a call without a reply as failed instead of raising: a browser sends
-        such calls after it left a run
+            such calls after it left a run
         """
         self._answer_open_calls = answer_open_calls
         self._messages: list[Message] = []
@@ -183,7 +183,7 @@ def make_result(text: str, contents: Iterable[Content] = (), *, is_error: bool |
     """Return the result of a call from its reply text.
 
     :param is_error: whether the call failed; None if the format does not say: a text that begins with ``Error:``, as
-    written by this library, is a failure's message
+        written by this library, is a failure's message
 
     >>> make_result("Error: no such city"), make_result("sunny")
     (ToolResult.failure('no such city'), ToolResult.success('sunny'))

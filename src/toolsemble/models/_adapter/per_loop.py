@@ -38,7 +38,7 @@ class PerLoop(Generic[T]):
         """Set the function that creates clients.
 
         :param make: returns a context whose value is the client, and which closes it. Entering it must not wait. It
-        must not be based on an async generator, because the loop would close it concurrently
+            must not be based on an async generator, because the loop would close it concurrently
         """
         self._make = make
         self._clients: dict[asyncio.AbstractEventLoop, _OpenClient[T]] = {}

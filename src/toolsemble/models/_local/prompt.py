@@ -294,7 +294,7 @@ class LocalRequest:
         """Return the turns before the conversation: the system message and the examples.
 
         :param described: the names of the tools described in the conversation where they were found, so that the prefix
-        stays the same and is not processed again
+            stays the same and is not processed again
         """
         own = "\n".join(message.text for message in self._request.messages if isinstance(message, SystemMessage))
         if self.is_chat:

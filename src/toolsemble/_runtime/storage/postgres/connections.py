@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     Link: TypeAlias = Connection[tuple[Any, ...]]
     """A connection to the server."""
 
-# A server or a network that does not answer is noticed within half a minute.
+# An unresponsive server or network is detected within half a minute.
 _DEFAULTS = {
     "connect_timeout": "10",
     "keepalives_idle": "10",
@@ -40,7 +40,7 @@ _DEFAULTS = {
     "tcp_user_timeout": "25000",
     "application_name": "toolsemble",
 }
-# The server ended the connection, or does not take new ones now; see is_lost for failures without a code.
+# The server ended the connection, or does not accept new ones now; see is_lost for failures without a code.
 _LOST = {"25P03", "57P01", "57P02", "57P03", "57P05"}
 
 
@@ -51,7 +51,7 @@ def read_parameters(url: PostgresUrl, what: str) -> dict[str, Any]:
     except psycopg.Error:
         given = None
     if given is None:
-        # Raised here: the error of the driver quotes parts of the URL, and may quote the password.
+        # Raised here: the driver's error quotes parts of the URL, and may quote the password.
         raise ToolDefinitionError(
             f"The URL of the {what} '{url}' cannot be read; it has the form "
             "postgresql://user:password@host:5432/database, with parameters of libpq"
@@ -60,12 +60,12 @@ def read_parameters(url: PostgresUrl, what: str) -> dict[str, Any]:
 
 
 def connect(parameters: dict[str, Any]) -> Link:
-    """Return a new connection, which commits each statement that is not in a transaction."""
+    """Return a new connection in autocommit mode."""
     return psycopg.connect(**parameters, autocommit=True)
 
 
 def is_lost(error: psycopg.Error) -> bool:
-    """Return whether an error means that there is no connection to the server, or none any more."""
+    """Return whether an error means that the connection to the server failed or was lost."""
     code = error.sqlstate
     if code is None:
         return isinstance(error, psycopg.OperationalError)
@@ -73,16 +73,16 @@ def is_lost(error: psycopg.Error) -> bool:
 
 
 def describe(error: psycopg.Error) -> str:
-    """Return an error of the driver in one line."""
+    """Return a driver error in one line."""
     text = error.diag.message_primary or f"{error}" or type(error).__name__
     return preview(" ".join(text.split()))
 
 
 def translate(error: psycopg.Error, url: PostgresUrl, what: str) -> Exception:
-    """Return an error of the driver as one of ours, which names the store.
+    """Return a driver error as this library's error, which names the store.
 
-    :class:`ConnectionError` for a lost connection, :class:`TimeoutError` for a lock that others hold too long,
-    another :class:`OSError` for what may pass, such as a full disk, and ToolConfigurationError for all else.
+    :class:`ConnectionError` for a lost connection, :class:`TimeoutError` for a lock that is not released in time,
+    another :class:`OSError` for temporary problems such as a full disk, and ToolConfigurationError otherwise.
     """
     store, reason = f"The {what} '{url}'", describe(error)
     if is_lost(error):
@@ -104,14 +104,14 @@ MOST = 4
 _PAUSE = 0.2
 
 INHERITED: list[Link | None] = []
-"""Connections of a parent process, kept until the end: closing them here would end its sessions."""
+"""Connections of a parent process, kept until exit: closing them here would end its sessions."""
 
 
 class Connections:
-    """A pool of connections: lost ones are replaced, and a forked process begins with an empty pool.
+    """A pool of connections: lost ones are replaced, and a forked process starts with an empty pool.
 
     :param connect: returns a new connection
-    :param patience: seconds to wait for a free one, and for a server that is down
+    :param patience: seconds to wait for a free connection and for an unavailable server
     """
 
     def __init__(self, connect: Callable[[], Link], patience: float) -> None:
@@ -139,12 +139,12 @@ class Connections:
             slots.release()
 
     def renew(self, lost: Link) -> Link:
-        """Return a connection in place of a lost one."""
+        """Return a replacement for a lost connection."""
         lost.close()
         return self.open()
 
     def open(self) -> Link:
-        """Return a new connection; wait for a server that is down, unless it was never there."""
+        """Return a new connection; wait for an unavailable server, unless it was never reached."""
         ends = time.monotonic() + (self._patience if self._has_connected else 0.0)
         while True:
             try:

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from toolsemble._runtime.storage.postgres.connections import Link
 
 
-_ROUND = 1.0  # seconds after which the thread looks whether somebody still waits
-_PAUSE = 1.0  # seconds before it connects again
+_ROUND = 1.0  # seconds between checks whether there are still waiters
+_PAUSE = 1.0  # seconds before it reconnects
 
 
 class Listener:
-    """The functions to call when a channel has news; a thread listens while there are any.
+    """The functions to call on a channel's notifications; a thread listens while there are any.
 
-    They are also called when listening begins, or begins again: there may have been news meanwhile.
+    They are also called when listening starts or restarts: a notification may have been missed.
 
     :param connect: returns a new connection
     """
@@ -48,10 +48,10 @@ class Listener:
         self._closed = threading.Event()
 
     def add(self, changed: Callable[[], object]) -> Callable[[], None]:
-        """Call a function for each notification; return a function that ends this."""
+        """Call a function for each notification; return a function that stops it."""
         key = object()
         with self._lock:
-            if self._process != os.getpid():  # a forked process has no thread, and nobody who waits
+            if self._process != os.getpid():  # a forked process has no thread and no waiters
                 self._process, self._watchers, self._thread = os.getpid(), {}, None
             self._watchers[key] = changed
             if self._thread is None:
@@ -78,7 +78,7 @@ class Listener:
                         if list(link.notifies(timeout=_ROUND, stop_after=1)):
                             self._wake()
             except psycopg.Error:
-                self._closed.wait(_PAUSE)  # those who wait look from time to time by themselves
+                self._closed.wait(_PAUSE)  # waiters also poll
 
     def _is_needed(self) -> bool:
         with self._lock:
@@ -95,7 +95,7 @@ class Listener:
 
 
 LEASE = 30.0
-"""Seconds after which an owner that did not say that it lives counts as gone."""
+"""Seconds after which an owner without a heartbeat counts as dead."""
 _FORGOTTEN = 24 * 3600.0
 
 _PRESENCE_TABLE = "CREATE TABLE present (owner TEXT PRIMARY KEY, seen TIMESTAMPTZ NOT NULL);"
@@ -109,12 +109,12 @@ _LOOK = "SELECT seen > clock_timestamp() - make_interval(secs => %s) FROM presen
 
 
 class PostgresPresence:
-    """The owners of this process, announced by a thread with a connection of its own; and a look at all others.
+    """The heartbeats of this process's owners, sent by a thread with its own connection, and the check of all others.
 
-    From a thread: a body that blocks the event loop must not cost an owner its rows.
+    In a thread: a body that blocks the event loop must not make an owner's lease expire.
 
     :param connect: returns a new connection
-    :param translating: raises errors of the driver as ours
+    :param translating: raises driver errors as this library's errors
     """
 
     def __init__(self, connect: Callable[[], Link], translating: Callable[[], AbstractContextManager[None]]) -> None:
@@ -128,7 +128,7 @@ class PostgresPresence:
         self._closed = threading.Event()
 
     def announce(self, owner: str) -> None:
-        """Say that an owner lives, from now on until this process ends."""
+        """Send heartbeats for an owner until this process ends."""
         with self._translating(), self._lock:
             self._enter_process()
             if owner in self._owners:
@@ -140,14 +140,14 @@ class PostgresPresence:
                 self._thread.start()
 
     def is_present(self, owner: str) -> bool:
-        """Return whether an owner has said within the lease that it lives."""
+        """Return whether an owner's last heartbeat is within the lease."""
         with self._translating(), self._lock:
             self._enter_process()
             found = self._execute(_LOOK, [LEASE, owner]).fetchone()
         return found is not None and bool(found[0])
 
     def close(self) -> None:
-        """Say nothing more."""
+        """Stop the heartbeats."""
         with self._lock:
             self._closed.set()
             self._enter_process()
@@ -155,7 +155,7 @@ class PostgresPresence:
                 self._link.close()
 
     def _enter_process(self) -> None:
-        """Begin anew in a forked process, which has neither the thread nor the owners of its parent."""
+        """Reset in a forked process, which has neither the thread nor the owners of its parent."""
         if self._process != os.getpid():
             INHERITED.append(self._link)
             self._process, self._link, self._thread = os.getpid(), None, None
@@ -185,7 +185,7 @@ if TYPE_CHECKING:
 
 
 class ServerClock:
-    """The time of the server, from its latest answer; the clock of this machine may be wrong.
+    """The server's time, from its latest answer; this machine's clock may be wrong.
 
     >>> clock = ServerClock()
     >>> clock.set(1_000_000.0)
@@ -197,7 +197,7 @@ class ServerClock:
         self._ahead = time.time() - time.monotonic()
 
     def set(self, now: float) -> None:
-        """Take the time that the server just gave."""
+        """Set the time that the server has just sent."""
         self._ahead = now - time.monotonic()
 
     def now(self) -> float:
@@ -206,9 +206,9 @@ class ServerClock:
 
 
 class PostgresRows:
-    """A connection that takes the statements of stores.
+    """A connection that accepts the stores' statements.
 
-    :param link: a connection of the driver, or one with the same ``execute``
+    :param link: a driver connection, or an object with the same ``execute``
     """
 
     __slots__ = ("_link",)
@@ -255,7 +255,7 @@ def translate(statement: str) -> str:
 
 
 def clean(value: Any) -> Any:
-    """Return a value that Postgres can store: its texts have no NUL characters."""
+    """Return a value that Postgres can store: texts lose their NUL characters."""
     return value.replace("\0", "\ufffd") if isinstance(value, str) and "\0" in value else value
 
 
@@ -284,7 +284,7 @@ _STORE = "CREATE TABLE store (number BIGINT NOT NULL, version BIGINT NOT NULL, k
 
 
 class Schema(NamedTuple):
-    """The schema of a store: all its tables, under names that do not meet those of other stores."""
+    """The schema of a store: all its tables, under names that cannot collide with other stores."""
 
     url: PostgresUrl
     kind: Kind
@@ -299,13 +299,13 @@ class Schema(NamedTuple):
         return f"{self.url.prefix}_{self.kind.what.replace(' ', '_')}"
 
     def prepare(self, link: Link) -> bytes:
-        """Create the tables if they are missing; return the key of the store. Raise if it is of another version."""
+        """Create the tables if they are missing; return the key of the store. Raise if it has another version."""
         found = self._find(link)
         if found is None or found[1] in self.kind.upgrades:
             with link.transaction():
                 link.execute("SET LOCAL synchronous_commit TO DEFAULT")  # a crash must not undo it
                 link.execute("SELECT pg_advisory_xact_lock(%s)", [hash_name("schema", self.name)])
-                # Read again: another process may have been faster.
+                # Read again: another process may have created them.
                 found = self._find(link) or self._create(link)
                 found = self._upgrade(link, *found)
         number, version, key = found
@@ -315,7 +315,7 @@ class Schema(NamedTuple):
 
     def _find(self, link: Link) -> tuple[int, int, bytes] | None:
         """Return the kind, the version and the key of the store; None if there is none."""
-        # Not to_regclass, which may not know yet what another session has just created.
+        # Not to_regclass, which may not yet see a table that another session has just created.
         known = "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = %s AND tablename = 'store'"
         if link.execute(known, [self.name]).fetchone() is None:
             return None
@@ -330,7 +330,7 @@ class Schema(NamedTuple):
         return kind.number, kind.version, key
 
     def _upgrade(self, link: Link, number: int, version: int, key: bytes) -> tuple[int, int, bytes]:
-        """Bring the tables of an earlier version up to date."""
+        """Upgrade the tables of an earlier version."""
         while number == self.kind.number and (change := self.kind.upgrades.get(version)) is not None:
             change(PostgresRows(link))
             version += 1
@@ -345,13 +345,13 @@ class Schema(NamedTuple):
                 f"a newer toolsemble wrote it (version {version} of its tables; this one reads version "
                 f"{self.kind.version}); update toolsemble here"
             )
-        return f"its tables are of version {version}, which this toolsemble does not read any more"
+        return f"its tables are of version {version}, which this toolsemble can no longer read"
 
     def _identify(self, table: str) -> sql.Identifier:
         return sql.Identifier(self.name, table)
 
 
-# A process that is stopped in the middle of a transaction must not keep its locks.
+# A process that is suspended in a transaction must not keep its locks.
 _SETTINGS = "SET search_path = {schema}; SET idle_in_transaction_session_timeout = 10000"
 _TIME = "SELECT CAST(extract(epoch FROM clock_timestamp()) AS double precision)"
 
@@ -359,14 +359,14 @@ _TIME = "SELECT CAST(extract(epoch FROM clock_timestamp()) AS double precision)"
 class PostgresDatabase:
     """The tables of one kind in a schema of a Postgres database, which is created if it is missing.
 
-    Transactions read what is committed. Those of one key exclude each other by an advisory lock, and those without a
-    key exclude all others, so that a store may read and then write as if it were alone.
+    Transactions read committed data. Transactions with the same key exclude each other by an advisory lock; one
+    without a key excludes all others, so that a store can read and then write without conflicts.
 
-    :param busy: seconds to wait for other writers, and for a server that is down
+    :param busy: seconds to wait for other writers and for an unavailable server
     """
 
     in_place = False
-    """Whether it is quick enough for an event loop: the server may be far away."""
+    """Whether it is fast enough for an event loop; never, because the server may be remote."""
 
     def __init__(self, url: PostgresUrl, kind: Kind, busy: float) -> None:
         self._url = url
@@ -379,17 +379,17 @@ class PostgresDatabase:
         self._connections = Connections(self._connect, busy)
         self._listener = Listener(self._connect, self._schema.name)
         self.presence = PostgresPresence(self._connections.open, self._translating)
-        """Tells which owners of rows live, on any machine."""
+        """The heartbeats of row owners, on any machine."""
         try:
             with self._translating(), self._connections.lend() as lent:
                 self._key = self._schema.prepare(lent.link)
         except OSError as error:
-            # While a program is set up, it is the URL that is wrong, or the server that was not started.
+            # At startup, the cause is a wrong URL, or a server that was not started.
             raise ToolConfigurationError(f"{error}; check the URL and the server") from error
 
     @contextmanager
     def reading(self) -> Iterator[PostgresRows]:
-        """Return the rows; each statement sees what is committed when it begins."""
+        """Return the rows; each statement sees the data committed before it begins."""
         with self._translating(), self._connections.lend() as lent:
             yield PostgresRows(lent)
 
@@ -399,8 +399,8 @@ class PostgresDatabase:
     ) -> Iterator[PostgresRows]:
         """Return the rows inside a transaction; an exception rolls it back.
 
-        Raise :class:`ConnectionError` if the connection is lost in the middle: the transaction was rolled back, unless
-        it was lost at the very end.
+        Raise :class:`ConnectionError` if the connection is lost during the transaction: it was rolled back, unless
+        the connection was lost during the commit.
         """
         waits = self._busy if patience is None else min(patience, self._busy)
         with self._translating(), self._connections.lend() as lent:
@@ -414,16 +414,16 @@ class PostgresDatabase:
             lent.link.execute(self._write_commit(notify=notify))
 
     def write(self, statement: str, values: Sequence[Any], *, key: str, synced: bool = False) -> int:
-        """Execute one statement as a transaction of its own; return how many rows it has changed."""
+        """Execute one statement in its own transaction; return the number of changed rows."""
         with self.writing(key=key, synced=synced) as rows:
             return int(rows.execute(statement, values).rowcount)
 
     def clock(self) -> float:
-        """Return the time of the server."""
+        """Return the server's time."""
         return self._server_clock.now()
 
     def watch(self, changed: Callable[[], object]) -> Callable[[], None]:
-        """Call a function, in another thread, after each change that notifies; return a function that ends this."""
+        """Call a function, in another thread, after each change that notifies; return a function that stops it."""
         return self._listener.add(changed)
 
     def load_key(self, what: str, otherwise: str = "") -> bytes:
@@ -461,7 +461,7 @@ class PostgresDatabase:
         return link
 
     def _begin(self, lent: Lent, statements: str) -> None:
-        """Begin a transaction, on a new connection if this one is lost, and read the clock of the server."""
+        """Begin a transaction, on a new connection if this one is lost, and read the server's clock."""
         try:
             cursor = lent.execute(statements)
         except BaseException:
@@ -471,11 +471,11 @@ class PostgresDatabase:
         self._set_clock(cursor)
 
     def _set_clock(self, cursor: psycopg.Cursor[tuple[Any, ...]]) -> None:
-        """Read the time of the server, which is the last result."""
+        """Read the server's time, which is the last result."""
         while cursor.nextset():
             pass
         row = cursor.fetchone()
-        assert row is not None  # noqa: S101 - it is always there
+        assert row is not None  # noqa: S101 - the query always returns a row
         self._server_clock.set(row[0])
 
     def _write_begin(self, patience: float, key: str | None, *, synced: bool) -> str:
@@ -483,7 +483,7 @@ class PostgresDatabase:
         lock = f"pg_advisory_xact_lock({hash_name(name)})"
         if key is not None:
             lock = f"pg_advisory_xact_lock_shared({hash_name(name)}), pg_advisory_xact_lock({hash_name(name, key)})"
-        # Of all that can be said at once: one message to the server and back.
+        # All statements in one string: a single round trip to the server.
         timeout = f"SET LOCAL lock_timeout = {max(1, round(patience * 1000))}"
         sync = "SET LOCAL synchronous_commit TO DEFAULT; " if synced and self._kind.synchronous != "FULL" else ""
         return f"BEGIN; {timeout}; {sync}SELECT {lock}; {_TIME}"
@@ -493,7 +493,7 @@ class PostgresDatabase:
 
     @contextmanager
     def _translating(self) -> Iterator[None]:
-        """Raise the errors of the driver as ours, and refuse to be used when closed."""
+        """Raise driver errors as this library's errors; raise when closed."""
         if self._closed:
             raise ToolConfigurationError(f"The {self._kind.what} is closed; make a new one")
         try:
