@@ -59,7 +59,7 @@ slow: $(VENV)/.dev
 	@PYTHONPATH=tests $(TEST) -p slow_files --list-slow $(addprefix --ignore ,$(TYPES) $(STRESS) $(MODEL)) tests
 
 test: $(VENV)/.dev
-	@echo "test: all tests but those of make types, make stress and make test-model, and the examples in pages and docstrings; about five minutes on two cores"
+	@echo "test: all tests except make types, make stress and make test-model, and the examples in pages and docstrings; about five minutes on two cores"
 	@$(TEST) $(addprefix --ignore ,$(TYPES) $(STRESS) $(MODEL))
 
 stress: $(VENV)/.dev
