@@ -275,14 +275,14 @@ class TestWhereItCannotPause:
     def test_an_agent_whose_outcomes_are_kept_is_refused_before_its_model_is_asked(self, settings):
         model = ScriptedModel([])
         clerk = Agent(model, [Shop()]).as_tool("clerk", "Pays", **settings)
-        with pytest.raises(ToolConfigurationError, match="Tool 'pay' requires approval inside of another call"):
+        with pytest.raises(ToolConfigurationError, match="Tool 'pay' requires approval inside another call"):
             make_agent([ask()], clerk).run_sync("go")
         assert model.requests == []
 
     def test_an_agent_that_is_a_step_of_a_pipeline_is_refused_before_its_model_is_asked(self):
         model = ScriptedModel([])
         pipeline = ToolPipeline("order", "Orders", [Agent(model, [Shop()]).as_tool("clerk", "Pays")])
-        with pytest.raises(ToolConfigurationError, match="Tool 'pay' requires approval inside of another call"):
+        with pytest.raises(ToolConfigurationError, match="Tool 'pay' requires approval inside another call"):
             make_agent([ToolCall("order", {"input": "go"})], pipeline).run_sync("go")
         assert model.requests == []
 
@@ -293,7 +293,7 @@ class TestWhereItCannotPause:
         async def delegate(input: str) -> str:
             return (await Agent(model, [Shop()]).run(input)).text
 
-        with pytest.raises(ToolConfigurationError, match="Tool 'pay' requires approval inside of another call"):
+        with pytest.raises(ToolConfigurationError, match="Tool 'pay' requires approval inside another call"):
             make_agent([ToolCall("delegate", {"input": "go"})], delegate).run_sync("go")
         assert model.requests == []
 
@@ -304,12 +304,12 @@ class TestWhereItCannotPause:
             return (await Agent(ScriptedModel([ask("teller")]), [clerk]).run(input)).text
 
         clerk = Agent(ScriptedModel([ToolCall("delegate", {"input": "go"})]), [delegate]).as_tool("clerk", "Pays")
-        with pytest.raises(ToolConfigurationError, match="Tool 'pay' requires approval inside of another call"):
+        with pytest.raises(ToolConfigurationError, match="Tool 'pay' requires approval inside another call"):
             make_agent([ask()], clerk).run_sync("go")
 
     def test_an_agent_called_by_hand_is_refused(self):
         clerk = Agent(ScriptedModel([]), [Shop()], review=PauseReview()).as_tool("clerk", "Pays")
-        with pytest.raises(ToolConfigurationError, match="Tool 'pay' requires approval inside of another call"):
+        with pytest.raises(ToolConfigurationError, match="Tool 'pay' requires approval inside another call"):
             clerk.execute("go")
 
     def test_a_tool_that_is_not_the_agent_any_more_is_refused(self):

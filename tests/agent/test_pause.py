@@ -774,7 +774,7 @@ class TestWhereItCannotPause:
         model = ScriptedModel([])
         with pytest.raises(
             ToolConfigurationError,
-            match=r"'send' requires approval inside of 'order', which cannot .* set requires_approval on 'order' ",
+            match=r"'send' requires approval inside 'order', which cannot .* set requires_approval on 'order' ",
         ):
             Agent(model, [pipeline], review=review).run_sync("go")
         assert model.requests == []

@@ -385,7 +385,7 @@ def test_zone_nickname_suggests_zone_name(called, zone):
 
 
 def test_every_nickname_names_existing_zone():
-    from toolsemble.builtin._zones import NICKNAMES  # the one test that looks inside
+    from toolsemble.builtin._dates import NICKNAMES  # the one test that looks inside
 
     assert set(NICKNAMES.values()) <= zoneinfo.available_timezones()
 

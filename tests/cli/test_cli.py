@@ -165,8 +165,8 @@ def test_immediate_result_is_the_answer(bot, run_cli):
         (
             "never",
             (
-                "  no delete: rejected: nothing that needs approval may run (--approve never)\n"
-                "  -> Error: Rejected by reviewer: nothing that needs approval may run (--approve never)\n"
+                "  no delete: rejected: calls that need approval are rejected (--approve never)\n"
+                "  -> Error: Rejected by reviewer: calls that need approval are rejected (--approve never)\n"
             ),
         ),
         (
@@ -193,7 +193,7 @@ def test_exhausted_budget_has_its_own_exit_code(bot, run_cli):
     code, out, err = run_cli("ask", "q", "-m", f"{path}:model", "-t", path, "--max-calls", "0")
     assert (code, out) == (3, "It is three.\n")
     assert err.startswith('add {"a":1,"b":2}\n  -> STOP: Maximum tool iterations (0) reached.')
-    assert "stopped early: the limit of calls was reached (--max-calls)\n" in err
+    assert "stopped early: the call limit was reached (--max-calls)\n" in err
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ def test_events_are_json_lines(bot, run_cli):
             "never",
             {
                 "decision": "reject",
-                "reason": "nothing that needs approval may run (--approve never)",
+                "reason": "calls that need approval are rejected (--approve never)",
                 "timed_out": False,
             },
         ),
@@ -332,7 +332,7 @@ def test_last_json_line_is_the_outcome(bot, run_cli, script, code, last):
         (["ask", "q", "-m", "nobody:nothing"], "Unknown model 'nobody:nothing'; known providers: "),
         (["ask", "q", "-m", "nobody"], "Unknown model 'nobody'; known providers: "),
         (["ask", "q", "-m", "nothing.py"], "There is no file 'nothing.py'"),
-        (["ask", "q", "-m", "shell.py:"], "'shell.py:' names nothing after the colon"),
+        (["ask", "q", "-m", "shell.py:"], "'shell.py:' has nothing after the colon"),
         (["ask", "q", "-m", "os:path"], "'os:path' is a module, not a model: write os:path.NAME for a model in it"),
         (["ask", "q", "-m", "math:pi"], "3.141592653589793 is not a ChatModel"),
         (["ask", "q", "-t", "calclator"], "There is no tool or module 'calclator'. Did you mean 'calculator'?"),
@@ -706,10 +706,13 @@ def test_explain_lists_what_provider_drops(run_cli):
         (["BOT:delete", "path=x", "--approve", "always"], (0, "deleted x\n", "")),
         (
             ["BOT:delete", "path=x", "--approve", "never"],
-            (3, "Error: Rejected by reviewer: nothing that needs approval may run (--approve never)\n", ""),
+            (3, "Error: Rejected by reviewer: calls that need approval are rejected (--approve never)\n", ""),
         ),
         (["BOT:add", "1", "2"], (2, "", "toolsemble: Arguments are JSON text or pairs such as a=value, not '1 2'\n")),
-        (["BOT:add", "a=1", "b=2", "a=3"], (2, "", "toolsemble: 'a' is given 2 times; give it once, or write JSON\n")),
+        (
+            ["BOT:add", "a=1", "b=2", "a=3"],
+            (2, "", "toolsemble: duplicate argument 'a'; give it once, or write JSON\n"),
+        ),
         (["BOT:show", "a=1", "a=2"], (0, "shown: a=1 a=2\n", "")),
         (["BOT:many", "2"], (0, "line 0\nline 1\n", "and a ImageContent, which is available to programs only\n")),
     ],

@@ -115,7 +115,7 @@ def test_a_call_without_deps_is_refused_in_words(run, shop):
     [
         ("{shop}", "it is a module; name an object in one, such as shop.py:shop"),
         ("no_such_module:shop", "there is no such module; name an object in one, such as shop.py:shop"),
-        ("{shop}:shp", "there is no 'shp' in it. Did you mean 'shop'?"),
+        ("{shop}:shp", "it has no 'shp'. Did you mean 'shop'?"),
         ("{shop}:fail", "make_deps failed: ConnectionError: no database"),
         ("{shop}:reply", ""),
     ],
@@ -165,9 +165,10 @@ def test_a_run_is_resumed_with_the_deps_of_the_command(run, shop, tmp_path):
         before = runs.find("r1")
         code, out, err = run("runs", "resume", "r1", shop, "--journal", url)
         assert (code, out, runs.find("r1")) == (2, "", before)
-        assert "has no deps, but its tool 'find_order' needs them" in err
+        assert err == "toolsemble: Agent 'clerk': Tool 'find_order' needs deps (ToolContext[Shop]); pass deps=…"
         words = ("runs", "resume", "r1", shop, "--journal", url, "--deps", f"{shop}:make")
         assert run(*words)[:2] == (0, "7: a function")
+        assert run("runs", "resume", "r1", shop, "--journal", url)[:2] == (0, "7: a function")  # it has ended
 
 
 class TestAskWithAnAgent:
@@ -179,7 +180,7 @@ class TestAskWithAnAgent:
     def test_reports_missing_deps(self, run, shop):
         code, out, err = run("ask", "-q", "-m", f"{shop}:clerk", "Find order 7")
         assert (code, out) == (2, "")
-        assert "The run of this agent has no deps, but its tool 'find_order' needs them" in err
+        assert err.endswith("Agent 'clerk': Tool 'find_order' needs deps (ToolContext[Shop]); pass deps=…")
 
     def test_obeys_the_options_of_the_command(self, run, shop):
         code, out, _ = run("ask", "-m", f"{shop}:owner", "--max-calls", "0", "--json", "Find order 7")
@@ -188,12 +189,19 @@ class TestAskWithAnAgent:
     @pytest.mark.parametrize("words", [("--tools", "calculator"), ("--memory", "talks.db")])
     def test_refuses_what_the_agent_has_already(self, run, shop, words):
         code, _, err = run("ask", "-m", f"{shop}:owner", *words, "Find order 7")
-        assert (code, err.endswith("is an agent, which has its own")) == (2, True)
+        assert (code, err.endswith("is an agent with its own")) == (2, True)
 
 
 def test_the_tools_of_a_question_have_deps(run, shop):
     words = ("-m", f"{shop}:clerk._config.model", "-t", f"{shop}:find_order", "--deps", f"{shop}:manage_async")
     assert run("ask", "-q", *words, "Find order 7")[:2] == (0, "7: an async context manager")
+
+
+@pytest.mark.parametrize("words", [("ask", "-q", "Find order 7"), ("chat",)])
+def test_tools_without_deps_are_reported_before_a_question_is_asked(run, shop, words):
+    code, out, err = run(*words, "-m", f"{shop}:clerk._config.model", "-t", f"{shop}:find_order")
+    assert (code, out) == (2, "")
+    assert err.endswith("Tool 'find_order' needs deps (ToolContext[Shop]); pass deps=…")
 
 
 def test_the_web_interface_takes_deps(shop):

@@ -64,10 +64,10 @@ CIRCLE.append(CIRCLE)
 EARLY = {
     "loop": "the model repeated itself",
     "max_cost": "the cost limit was reached",
-    "max_iterations": "the limit of calls was reached (--max-calls)",
+    "max_iterations": "the call limit was reached (--max-calls)",
     "max_seconds": "the time limit was reached (--max-seconds)",
-    "max_tokens": "the limit of tokens was reached (--max-tokens)",
-    "max_turns": "the limit of turns was reached",
+    "max_tokens": "the token limit was reached (--max-tokens)",
+    "max_turns": "the turn limit was reached",
     "of_another_version": "of_another_version",
 }
 
@@ -311,7 +311,7 @@ editing = Toolbox([gated], review=CallbackReview(lambda request: Edit('{"times":
         (["says"], 1, "not really"),
         (["gated", "times=1", "--approve", "always"], 1, "not really"),
         (["editing", "times=1"], 1, "not really"),
-        (["gated", "times=1", "--approve", "never"], 3, "nothing that needs approval may run (--approve never)"),
+        (["gated", "times=1", "--approve", "never"], 3, "calls that need approval are rejected (--approve never)"),
         (["refusing", "times=1"], 3, "no"),
         (["failing", "times=1"], 3, "the reviewer failed to answer"),
         (["interrupting", "times=1"], 3, "the prompt was interrupted"),

@@ -49,7 +49,7 @@ def changed(run, tmp_path):
 
 def test_pins_and_checks(run):
     assert run("old.py", "calculator") == (0, "", "toolsemble.lock: pinned 2 tools of 2 sources\n")
-    assert run("--check", "old.py") == (0, "", "toolsemble.lock: 1 tool of 1 source, as pinned\n")
+    assert run("--check", "old.py") == (0, "", "toolsemble.lock: 1 tool of 1 source, unchanged\n")
 
 
 def test_pins_a_target_with_a_setting_and_a_toolbox(run, tmp_path):

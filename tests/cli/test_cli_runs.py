@@ -79,7 +79,7 @@ def lost(runs):
 
 
 def test_an_empty_journal_is_reported(run, runs):
-    assert run() == (0, "", "There are no runs.\n")
+    assert run() == (0, "", "The journal has no runs.\n")
     assert run("list", "--state", "failed") == (0, "", "No run is failed.\n")
     assert run("unknown") == (0, "", "No call has an unknown outcome.\n")
     assert run("unknown", "--json") == run("--json") == (0, "", "")
@@ -94,7 +94,7 @@ def test_runs_are_listed_with_their_state(run, lost):
     assert (code, err) == (0, "")
     rows = [line.split("\t") for line in out.splitlines()]
     assert [[*row[:3], *row[4:]] for row in rows] == [
-        ["order-7", "clerk", "running", "Refund order 7", f"left behind by process {os.getpid()}"],
+        ["order-7", "clerk", "running", "Refund order 7", f"abandoned by process {os.getpid()}"],
         ["order-8", "clerk", "queued", "Refund\\norder 8", ""],
         ["hi", "clerk", "done", "Hi", "Hello."],
         ["poor", "clerk", "failed", "Hi", "no credit"],
@@ -130,7 +130,7 @@ def test_a_run_is_shown_with_its_steps(run, lost):
     assert lines[:3] == [
         "run:      order-7",
         "agent:    clerk",
-        f"state:    running, left behind by process {os.getpid()}",
+        f"state:    running, abandoned by process {os.getpid()}",
     ]
     assert lines[-2:] == ["/1\tmodel\tdone\tcalls refund", '/1.1\trefund\tstarted\t{"order": 7}']
     shown = json.loads(run("show", "order-7", "--json")[1])
@@ -259,8 +259,8 @@ def test_a_run_that_waits_ends_with_its_own_code(run, lost, bots, file, monkeypa
         (["resolve", "order-7", "/1.1"], 2, "'resolve' needs --happened or --not-happened."),
         (["resolve", "order-7", "/1.1", "--not-happened", "--result", "x"], 2, "--result goes with --happened."),
         (["fork", "order-7", "/4", "new"], 1, "Run 'order-7' has no turn '/4'; it has /1"),
-        (["resume", "order-7", "math:pi"], 2, "'math:pi' is not an agent, but a float; name one"),
-        (["resume", "order-7", "sys:maxsize"], 2, "'sys:maxsize' is not an agent, but an int; name one"),
+        (["resume", "order-7", "math:pi"], 2, "'math:pi' is not an agent but a float; name one"),
+        (["resume", "order-7", "sys:maxsize"], 2, "'sys:maxsize' is not an agent but an int; name one"),
         (["resume", "order-7", "math"], 2, "'math' defines no agents; name one, such as bots.py:clerk"),
         (["resume", "order-7", "no_such_module"], 2, "There is no module 'no_such_module'; name an agent"),
         (["forget"], 2, "Missing option '--days'"),
@@ -277,14 +277,14 @@ def test_a_run_is_resumed_only_by_its_own_agent(run, lost, bots):
         file.write('poet = Agent(FunctionModel(reply), name="poet")\n')
     code, _, err = run("resume", "order-7", f"{bots}:poet")
     assert (code, lost.find("order-7").state) == (2, "running")
-    assert "Run 'order-7' is one of the agent 'clerk', which " in err
+    assert "Run 'order-7' belongs to agent 'clerk', which " in err
     assert "does not have; it has poet" in err
     assert run("resume", "order-7", bots) == (0, "Refunded.\n", "")
 
 
 def test_a_misspelled_agent_is_answered_with_the_agents_that_there_are(run, lost, bots):
-    assert run("resume", "order-7", f"{bots}:cleark")[2].endswith("there is no 'cleark' in it. Did you mean 'clerk'?\n")
-    assert run("resume", "order-7", f"{bots}:poet")[2].endswith("there is no 'poet' in it. There are: clerk\n")
+    assert run("resume", "order-7", f"{bots}:cleark")[2].endswith("it has no 'cleark'. Did you mean 'clerk'?\n")
+    assert run("resume", "order-7", f"{bots}:poet")[2].endswith("it has no 'poet'. There are: clerk\n")
 
 
 def test_two_agents_of_one_name_are_refused(capsys, file, bots, tmp_path):
@@ -353,7 +353,7 @@ def test_a_waiting_run_says_what_it_waits_for(run, waiting):
 def test_a_run_that_waits_until_a_call_is_settled_says_so(run, lost, file):
     with RunJournal(file, on_unknown="ask") as asking, pytest.raises(RunParkedError):
         clerk(asking, [], REFUND, "Refunded.").run_sync("Refund order 7", run_id="order-7")
-    assert run()[1].rstrip().split("\t")[-1] == "for somebody to settle refund at /1.1"
+    assert run()[1].rstrip().split("\t")[-1] == "for refund at /1.1 to be settled"
 
 
 def test_cancelling_a_run_closes_its_questions_in_the_given_store(run, waiting, tmp_path):
@@ -366,7 +366,7 @@ def test_cancelling_a_run_closes_its_questions_in_the_given_store(run, waiting, 
 def test_a_failed_run_is_retried_and_cannot_be_taken_over(run, file):
     with RunJournal(file) as runs, pytest.raises(AgentExecutionError):
         clerk(runs, [], RuntimeError("no credit")).run_sync("Refund order 7", run_id="order-7")
-    hint = "No process has it; 'toolsemble runs retry order-7' puts it back into the queue.\n"
+    hint = "No process drives it; 'toolsemble runs retry order-7' queues it again.\n"
     assert run("take-over", "order-7") == (1, "failed: order-7\n", hint)
     assert run("retry", "order-7") == (0, "queued: order-7\n", "")
     assert run("take-over", "order-7") == (0, "queued: order-7\n", "")

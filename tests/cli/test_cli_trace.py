@@ -147,5 +147,5 @@ def test_file_without_an_event_fails(path, capsys, content):
     path.write_bytes(content)
     assert run(["trace", str(path)]) == 1
     shown = capsys.readouterr()
-    assert f"There is no event in {path}; write some with sinks=[TraceFile(" in shown.err
+    assert f"{path} has no events; write some with sinks=[TraceFile(" in shown.err
     assert "\x1b[2J" not in shown.err

@@ -70,7 +70,7 @@ def test_lists_waiting_calls_as_json(run_command, store, file):
 
 
 def test_reports_an_empty_store(run_command, store, file):
-    assert run_command("approvals", file) == (0, "", "No call waits for approval.\n")
+    assert run_command("approvals", file) == (0, "", "No call is pending approval.\n")
     assert run_command("approvals", file, "list", "--json") == (0, "", "")
 
 
@@ -93,15 +93,15 @@ def test_answers_a_call(run_command, store, file, words, decision, told):
 def test_edit_reports_the_new_arguments_as_sent_not_as_approved(run_command, store, file):
     store.ask([request := make_request()])
     code, out, err = run_command("approvals", file, "edit", "4f1c09", '{"order":"x"}')
-    assert (code, out) == (0, 'sent with other arguments: pay {"order":"x"}\n')
-    assert err == "The run that waits checks the new arguments, and asks again if they do not fit.\n"
+    assert (code, out) == (0, 'approved with other arguments: pay {"order":"x"}\n')
+    assert err == "The waiting run validates the new arguments, and asks again if they do not fit.\n"
     assert store.take({request.id: request}) == {request.id: Edit('{"order":"x"}')}
 
 
 def test_edit_of_a_call_with_secrets_is_not_shown(run_command, store, file):
     store.ask([make_request(hidden_digest="5e")])
     _, out, _ = run_command("approvals", file, "edit", "4f1c09", '{"order": "hunter2"}')
-    assert out == "sent with other arguments: pay (not shown: the call has secrets)\n"
+    assert out == "approved with other arguments: pay (not shown: the call has secrets)\n"
 
 
 def test_edits_a_text(run_command, store, file):
@@ -153,7 +153,7 @@ def test_refused_answer_exits_with_1_and_the_reason(run_command, store, file):
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ("none", "no request in the store with the id 'none'; see the list"),
+        ("none", "the store has no request with the id 'none'; see the list"),
         ("4f", "2 requests begin with '4f': 4f1c09 (pay), 4f2 (pay)"),
         ("", "'approve' needs the ID of a request; the list shows them. See 'toolsemble approvals --help'."),
     ],
@@ -195,7 +195,7 @@ def test_rejects_an_edit_that_is_not_an_object(run_command, store, file, text):
         (["show"], "'show' needs the ID of a request"),
         (["list", "4f"], "'list' takes no ID; use 'show'."),
         (["edit", "4f"], "'edit' needs the new arguments, as JSON."),
-        (["approve", "4f", "{}"], "'approve' takes no arguments of the call."),
+        (["approve", "4f", "{}"], "'approve' does not take call arguments."),
         (["approve", "4f", "--reason", "x"], "--reason goes with 'reject'."),
         (["delete", "4f"], "'delete' is not one of 'list', 'show', 'approve', 'reject', 'edit'"),
     ],

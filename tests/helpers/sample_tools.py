@@ -6,7 +6,7 @@ import asyncio
 import threading
 
 from toolsemble import Tool, ToolCall, ToolResult
-from toolsemble.review._ask import batch_requests
+from toolsemble.review._asking.ask import batch_requests
 from toolsemble.testing import FakeReviewer
 
 Reviewer = FakeReviewer  # gives one answer after the other, and keeps what it was asked

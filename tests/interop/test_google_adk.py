@@ -301,7 +301,7 @@ async def test_the_outcome_of_a_cancelled_call_is_unknown():
 
 
 async def test_the_oldest_replies_are_forgotten(monkeypatch):
-    monkeypatch.setattr("toolsemble.interop._google_adk_confirmation._MOST_REPLIES", 1)
+    monkeypatch.setattr("toolsemble.interop.google_adk._MOST_REPLIES", 1)
     exported, session = export_gated(), Session()
     for _ in range(3):
         await ask(exported, session)

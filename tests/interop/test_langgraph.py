@@ -225,7 +225,7 @@ def test_refuses_steps_that_ask_inside_of_a_pipeline():
 
 
 def test_forgets_the_least_recently_used_nodes(monkeypatch):
-    monkeypatch.setattr("toolsemble.interop._langgraph_interrupts._MOST_NODES", 1)
+    monkeypatch.setattr("toolsemble.interop.langchain._MOST_NODES", 1)
     shop = Shop()
     tools, saver = exported(shop), InMemorySaver()
     for number in range(3):
@@ -247,7 +247,7 @@ async def test_a_call_that_comes_twice_with_one_id_runs_once():
 def test_an_answer_to_a_question_that_nobody_knows_is_not_used(monkeypatch):
     saver, shop = InMemorySaver(), Shop()
     graph(exported(Shop()), [TEA], checkpointer=saver).invoke(ASK, THREAD)
-    monkeypatch.setattr("toolsemble.interop._langgraph_interrupts.Place.find_shown", lambda place, checkpoint: [])
+    monkeypatch.setattr("toolsemble.interop.langchain.Place.find_shown", lambda place, checkpoint: [])
     built = graph(exported(shop), [TEA], checkpointer=saver)
     state = answer(built, Continue())
     assert (shown(state)["tool_name"], shop.ran) == ("order", [])

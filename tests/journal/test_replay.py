@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from toolsemble.models._transcript import Transcript
 
 from helpers.isolated_tools import where
 from helpers.journal_runs import LOOK, REFUND, Killed, Shop, clerk, kill
@@ -30,7 +31,7 @@ from toolsemble._tools.pipeline.step import Step
 from toolsemble._vocabulary.call import NumberedCall
 from toolsemble._vocabulary.place import Place
 from toolsemble._vocabulary.result import ImageContent
-from toolsemble.models import ChatReply, ScriptedModel, UserMessage
+from toolsemble.models import AssistantMessage, ChatReply, ScriptedModel, UserMessage
 from toolsemble.review import CallbackReview
 from toolsemble.testing import RecordingSink
 
@@ -268,6 +269,78 @@ class TestMemory:
         talk(None, "Yes?").run_sync("Are you there?", run_id="r2")
         talk(LOOK, [LOOK, REFUND], "Done.").run_sync("Refund order 7", run_id="r1")
         assert talk.roles() == [*before, "user", "assistant", "assistant", "tool", "tool", "assistant"]
+
+    def test_turns_with_other_runs_between_them_are_stored_once(self, talk):
+        say = "Are you there?"
+        kill(talk(LOOK, Killed))
+        talk(None, "Yes?").run_sync(say, run_id="r2")
+        kill(talk(LOOK, REFUND, Killed))
+        talk(*[None] * 3, "Yes?").run_sync(say, run_id="r3")
+        talk(LOOK, REFUND, "Done.").run_sync("Refund order 7", run_id="r1")
+        turn, other = ["assistant", "tool"], ["user", "assistant"]
+        assert talk.roles() == ["user", *turn, *other, *turn, *other, "assistant"]
+
+    def test_a_run_that_another_process_came_before_stores_its_turns_once(self, runs, tmp_path):
+        memory, elsewhere = (ConversationMemory(tmp_path / "talks.db") for _ in range(2))
+
+        @tool(effects="read")
+        def look(order: int) -> str:
+            """Look up an order, while another process answers in the same conversation."""
+            elsewhere.extend("ada", None, Transcript([UserMessage("Hello"), AssistantMessage("Yes?")]), 2)
+            return "found"
+
+        settings = {"memory": memory, "memory_id": "ada"}
+        kill(clerk(runs, [look], LOOK, Killed, **settings))
+        clerk(runs, [look], LOOK, "Done.", **settings).run_sync("Refund order 7", run_id="r1")
+        stored = [message.role for message in memory.load("ada")]
+        assert stored == ["user", "assistant", "user", "assistant", "tool", "assistant"]
+        memory.close()
+        elsewhere.close()
+
+    def test_the_same_messages_of_another_run_are_not_taken_for_its_own(self, talk):
+        kill(talk(Killed))  # nothing is stored
+        talk(LOOK, "Done.").run_sync("Refund order 7", run_id="r2")
+        talk(LOOK, "Done.").run_sync("Refund order 7", run_id="r1")
+        assert talk.roles() == ["user", "assistant", "tool", "assistant"] * 2
+
+    @pytest.mark.parametrize("overtaken", [False, True])
+    async def test_a_call_beside_an_agent_does_not_let_it_store_its_turns_again(self, runs, overtaken):
+        memory, asked, begun = ConversationMemory(), asyncio.Event(), asyncio.Event()
+
+        @tool(effects="read")
+        async def watch() -> str:
+            """Watch."""
+            begun.set()
+            if not overtaken_now:
+                await asked.wait()
+                raise Killed
+            return "seen"
+
+        async def reply(messages):
+            asked.set()
+            raise Killed
+
+        async def make_deps(run):
+            await begun.wait()
+
+        def build(last):
+            settings = {"memory": memory, "make_deps": make_deps}
+            inner = Agent(ScriptedModel([LOOK, last]) if last is reply else ScriptedModel([last]), [Shop()], **settings)
+            calls = [ToolCall("watch"), ToolCall("ask", {"input": "Look"})]
+            return clerk(runs, [watch, inner.as_tool("ask", "Asks")], calls, "Done.", memory_id="bob")
+
+        overtaken_now = False
+        with pytest.raises(Killed):
+            await build(reply).run("Refund order 7", run_id="r1")
+        stored = [message.role for message in memory.load("bob/ask")]
+        if overtaken:
+            await Agent(ScriptedModel(["Yes?"]), memory=memory, memory_id="bob/ask").run("Are you there?")
+        overtaken_now = True
+        begun.clear()
+        await build("Looked.").run("Refund order 7", run_id="r1")
+        between = ["user", "assistant"] * overtaken
+        assert [message.role for message in memory.load("bob/ask")] == [*stored, *between, "assistant"]
+        assert stored == ["user", "assistant", "tool"]
 
     def test_a_fork_does_not_change_the_conversation(self, runs, talk):
         talk(LOOK, REFUND, "Done.").run_sync("Refund order 7", run_id="r1")

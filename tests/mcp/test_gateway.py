@@ -667,7 +667,7 @@ def test_a_gate_for_tools_that_are_not_known_is_not_reported(folder, build):
 
 def test_a_lock_without_targets_is_refused(capsys):
     assert main(["lock"]) == 2
-    assert "There is nothing to lock: name a target, or a gateway with --config" in capsys.readouterr().err
+    assert "Nothing to lock: name a target, or a gateway with --config" in capsys.readouterr().err
 
 
 async def test_a_server_that_is_not_required_may_be_missing(build, caplog):
@@ -685,7 +685,7 @@ def test_a_server_that_is_missing_refuses_the_start(build):
 
 def test_servers_that_cannot_be_told_apart_are_refused(build):
     build(server("my-docs") + server("my_docs") + HTTP, code=2)
-    assert "The servers 'my-docs' and 'my_docs' cannot be told apart; rename one" in build.err
+    assert "The servers 'my-docs' and 'my_docs' have ambiguous names; rename one" in build.err
 
 
 async def test_a_url_is_a_server(build):
@@ -699,7 +699,7 @@ async def test_a_url_is_a_server(build):
 
 
 WRONG = [
-    ("", "there is nothing to serve: add [servers.NAME] or targets = [...]"),
+    ("", "nothing to serve: add [servers.NAME] or targets = [...]"),
     ("name = ", "is not TOML"),
     ("naem = 'a'", "unknown key naem; did you mean 'name'?"),
     ("zzz = 1", "unknown key zzz; the keys here are limits, name"),
@@ -759,7 +759,7 @@ WRONG = [
     ),
     (
         "[http]\naddress = 'a:1'\n" + 2 * "[[http.tokens]]\ntoken = '1234567890123456'\n",
-        "http.tokens: two entries have the same token; give each its own",
+        "http.tokens: duplicate token; give each entry its own",
     ),
     ("[http]\naddress = 'a:1'\nhost = 'b'", "unknown key http.host; "),
     ("[http]\naddress = 'a:1'\ntokens = 'b'", "http.tokens must be a list of tables, not 'b'"),

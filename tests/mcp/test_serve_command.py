@@ -146,7 +146,7 @@ async def is_open(address):
         (["calculator", "--gate", "delete"], "approve names 'delete', but the tools are calculator"),
         (["calclator"], "Did you mean 'calculator'?"),
         (["{}:nothing"], "there is no 'nothing' in it"),
-        ([], "There is nothing to serve: name a target, or a file with --config"),
+        ([], "Nothing to serve: name a target, or a file with --config"),
     ],
 )
 def test_reports_what_cannot_be_served(module, capsys, arguments, message):

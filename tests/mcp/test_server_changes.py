@@ -404,7 +404,7 @@ async def test_sessions_that_are_told_are_bounded(bound, monkeypatch, caplog):
             await other.call_tool("open_till", {})
             assert await next_of(heard) == "tools"
     assert nothing.empty()
-    assert "a client is not told about changes: too many clients are" in caplog.text
+    assert "a client is not notified of changes: too many clients are subscribed" in caplog.text
 
 
 async def test_a_session_that_has_ended_is_not_told():

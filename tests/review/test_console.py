@@ -27,7 +27,7 @@ from toolsemble import Continue, Edit, ExitEarly, SecretStr, Tool, Toolbox, Tool
 from toolsemble._runtime.terminal import TERMINAL_LOCK
 from toolsemble._runtime.text import HIDDEN
 from toolsemble.review import ConsoleReview, OnTimeout, ReviewRequest, ReviewTiming
-from toolsemble.review._question import Question
+from toolsemble.review._asking.question import Question
 
 pytestmark = pytest.mark.slow
 
@@ -1061,7 +1061,7 @@ from helpers.stopped_clock import stop_time
 clock = stop_time(setattr)
 signal.signal(signal.SIGUSR1, lambda *_: clock.advance(3))
 from toolsemble.review import ConsoleReview, ReviewRequest
-from toolsemble.review._question import Question
+from toolsemble.review._asking.question import Question
 asked = ReviewRequest("Deletes a file", "delete", "old.log", timeout=3)
 print(Question(ConsoleReview(), asked).do().reason, flush=True)
 """

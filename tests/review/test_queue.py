@@ -23,7 +23,7 @@ from toolsemble.review import (
     Rule,
     RulesReview,
 )
-from toolsemble.review._question import Question
+from toolsemble.review._asking.question import Question
 from toolsemble.testing import ScriptedModel
 
 pytestmark = pytest.mark.slow

@@ -26,7 +26,7 @@ from toolsemble.review import (
     ReviewRequest,
     ReviewStore,
 )
-from toolsemble.review._question import Question
+from toolsemble.review._asking.question import Question
 from toolsemble.testing import ScriptedModel
 
 pytestmark = pytest.mark.slow

@@ -38,7 +38,7 @@ from toolsemble import (
     tool,
 )
 from toolsemble.review import RememberReview
-from toolsemble.review._ask import ask
+from toolsemble.review._asking.ask import ask
 
 
 class AsyncReviewer(Reviewer):

@@ -19,9 +19,8 @@ from helpers.wait import auntil, until
 from toolsemble import Continue, Edit, ExitEarly, Toolbox, ToolCall, tool
 from toolsemble._vocabulary.errors import ReviewRefusedError, ToolDefinitionError
 from toolsemble.review import MemoryStore, ReviewRequest, ReviewStore, WebhookReview
-from toolsemble.review._question import Question
-from toolsemble.review._webhook import Connections, listen
-from toolsemble.review._webhook_service import check_signature, sign_headers, webhook_key
+from toolsemble.review._asking.question import Question
+from toolsemble.review._webhook import Connections, check_signature, listen, sign_headers, webhook_key
 from toolsemble.testing import FixedClock
 
 pytestmark = pytest.mark.slow

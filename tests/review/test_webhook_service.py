@@ -13,7 +13,7 @@ import pytest
 
 from toolsemble import Continue, Edit, ExitEarly, ReviewRefusedError, Toolbox, ToolCall, tool
 from toolsemble.review import MemoryStore, ReviewRequest, WebhookMessage, WebhookReview, read_webhook, sign_answer
-from toolsemble.review._webhook_service import sign_headers, webhook_key
+from toolsemble.review._webhook import sign_headers, webhook_key
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105 - the example of the specification
 NOW = 1_700_000_000.0

@@ -107,6 +107,15 @@ def test_the_connection_that_waits_longest_makes_room_for_a_new_one():
         assert second.recv(12) == b"HTTP/1.1 200"
 
 
+@pytest.mark.parametrize("half", HALF)
+def test_more_connections_at_once_than_allowed_leave_room_for_a_request(half):
+    with serving(App(), connections=2) as (port, connect, server):
+        opened = [connect(half) for _ in range(50)]
+        assert all(map(is_closed, opened[:48]))
+        until(lambda: len(server.server_state.tasks) <= 2)
+        assert httpx.get(f"http://127.0.0.1:{port}/", timeout=LONG).text == "ok"
+
+
 def test_a_server_whose_connections_are_all_busy_answers_503():
     app = App()
     app.may_answer.clear()

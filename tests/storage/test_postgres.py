@@ -30,7 +30,7 @@ from toolsemble import (
 )
 from toolsemble._runtime.storage.database import PostgresUrl, repeat_if_lost
 from toolsemble._runtime.storage.opening import open_database, read_location
-from toolsemble._runtime.storage.postgres import connections, connections as driver, listener as presence
+from toolsemble._runtime.storage.postgres import connections, connections as driver, database as presence
 from toolsemble._runtime.storage.sqlite import Kind
 from toolsemble.review import Continue, QueueReview, RememberReview, ReviewRequest, ReviewStore, RulesReview
 from toolsemble.testing import FunctionModel, ScriptedModel

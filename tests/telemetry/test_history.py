@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -354,6 +355,15 @@ def test_long_texts_are_cut_and_fetched_on_demand(history):
     whole = history.event(number)
     assert whole.cut == {}
     assert whole.event.result.output == "ab" * 5000
+
+
+def test_events_without_values_have_all_else(history):
+    Toolbox([add], sinks=[history]).execute(ToolCall("add", {"a": 1, "b": 2}, "c1"))
+    whole, heads = history.events(), history.events(values=False)
+    assert heads == [replace(each, values={}, cut={}) for each in whole]
+    assert {each.call_id for each in heads} == {"c1"}
+    with pytest.raises(ValueError, match=f"event {heads[0].number} was cut; take it whole"):
+        heads[0].event  # noqa: B018 - the access is the test
 
 
 def test_long_lists_are_cut(history):

@@ -40,8 +40,8 @@ from toolsemble.builtin import (
     WebSearchTool,
 )
 from toolsemble.testing import Crash, FakeReviewer, FuzzReport, fuzz
-from toolsemble.testing._arguments import Arguments
-from toolsemble.testing._shrink import shrink
+from toolsemble.testing._fuzz import Arguments
+from toolsemble.testing._probe import shrink
 
 pytestmark = pytest.mark.slow
 

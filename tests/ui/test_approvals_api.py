@@ -36,7 +36,7 @@ def taken(desk, id_):
 def test_a_folder_without_a_store_has_nothing_to_approve(desk):
     assert desk.get("/api/approvals") == {"requests": [], "exists": False}
     assert desk.get("/api/audit") == {"events": [], "more": False, "exists": False}
-    assert desk.refused("/api/approval", {"id": "x"}) == (404, "There is no request 'x' in the data folder")
+    assert desk.refused("/api/approval", {"id": "x"}) == (404, "The data folder has no request 'x'")
 
 
 def test_what_waits_is_listed_oldest_first_and_counted(desk):
@@ -136,7 +136,7 @@ def test_the_server_enforces_the_required_role(tmp_path):
         refused = answer(desk, id_, "approve", clients["bob"], shown=shown)
         assert (refused.status_code, refused.json()["error"]) == (
             403,
-            "It takes the role 'admin', which 'bob' does not have",
+            "The request requires the role 'admin', which 'bob' does not have",
         )
         assert answer(desk, id_, "approve", clients["ada"], shown=shown).json()["person"] == "ada"
         assert desk.folder.reviews().audit(id_)[-1].role == "admin"
@@ -162,7 +162,7 @@ def test_the_schema_of_a_waiting_call_makes_the_form(desk):
     assert desk.get("/api/approval/expand", id=request["id"], place="#")["field"]["kind"] == "object"
     assert desk.refused("/api/approval/expand", {"id": request["id"], "place": "#/$defs/None"}) == (
         404,
-        "There is no such place in the schema",
+        "The schema has no such place",
     )
     shown["form"]["fields"][1]["text"] = "12.5"
     answer(desk, request["id"], "edit", form=shown["form"])

@@ -122,7 +122,7 @@ def test_an_agent_inside_a_call_does_not_count_as_the_run(history):
 
 def test_an_unknown_run_is_refused(history):
     run(history, "a", "Done.")
-    with pytest.raises(LookupError, match="there is no run 'b' in the history"):
+    with pytest.raises(LookupError, match="the history has no run 'b'"):
         compare_runs(history, "a", "b")
 
 

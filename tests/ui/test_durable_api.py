@@ -40,7 +40,7 @@ def record(desk, run_id, *replies, tools=(look,), **settings):
 
 def test_a_folder_without_a_journal_has_no_durable_runs(desk):
     assert desk.get("/api/durable") == {"runs": [], "exists": False, "total": 0}
-    assert desk.refused("/api/durable/run", {"id": "a"}) == (404, "There is no runs.db in the data folder")
+    assert desk.refused("/api/durable/run", {"id": "a"}) == (404, "The data folder has no runs.db")
     assert desk.refused("/api/durable/cancel", body={"id": "a"})[0] == 404
     assert desk.get("/api/unknown") == {"unknown": [], "exists": False}
 

@@ -9,7 +9,7 @@ import pytest
 from helpers import ui_shop
 from helpers.ui_client import Desk
 from helpers.wait import auntil
-from toolsemble import Toolbox, ToolCall
+from toolsemble import Toolbox, ToolCall, ToolConfigurationError
 from toolsemble._ui.feed import count_waiting, follow
 from toolsemble._ui.people import add_person
 from toolsemble.review import ReviewRequest
@@ -97,6 +97,58 @@ async def test_what_waits_is_told_when_it_changes(desk, monkeypatch):
     await asyncio.to_thread(store.ask, [ReviewRequest("Pays", "pay", {}, timeout=None)])
     assert (await asyncio.wait_for(following, LONG))[2]["approvals"] == 1
     await stream.aclose()
+
+
+async def test_pages_share_one_poll_that_ends_with_the_last_of_them(desk, monkeypatch):
+    monkeypatch.setattr("toolsemble._ui.feed.POLL", 0.001)
+    polls = []
+    monkeypatch.setattr("toolsemble._ui.feed.count_waiting", lambda given: polls.append(given) or count_waiting(given))
+    others = asyncio.all_tasks()
+    pages = [follow(desk.interface, None) for _ in range(3)]
+    for page in pages:
+        await asyncio.wait_for(read(page, "changed"), LONG)
+    reading = [asyncio.create_task(read_calls(page, 2)) for page in pages]
+    await auntil(lambda: len(polls) > 5)
+    assert len(polls) <= desk.interface.poller.rounds + 1  # one may be under way
+    await asyncio.to_thread(execute, desk, "c1")
+    assert [(await asyncio.wait_for(each, LONG))[0] for each in reading] == [["c1"]] * 3
+    for page in pages:
+        await page.aclose()
+    await auntil(lambda: asyncio.all_tasks() == others)
+    again = follow(desk.interface, 0)
+    assert (await read_calls(again, 2))[0] == ["c1"]
+    await again.aclose()
+
+
+async def test_a_page_that_leaves_does_not_end_the_poll_of_the_others(desk):
+    first, second = follow(desk.interface, None), follow(desk.interface, None)
+    for page in (first, second):
+        await asyncio.wait_for(read(page, "changed"), LONG)
+    leaving, staying = (asyncio.create_task(read_calls(page, 2)) for page in (first, second))
+    leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    await asyncio.to_thread(execute, desk, "c1")
+    assert (await asyncio.wait_for(staying, LONG))[0] == ["c1"]
+    await second.aclose()
+
+
+async def test_a_history_that_cannot_be_read_ends_the_streams_until_a_page_opens_again(desk, monkeypatch):
+    pages = [follow(desk.interface, None) for _ in range(2)]
+    for page in pages:
+        await asyncio.wait_for(read(page, "changed"), LONG)
+    with monkeypatch.context() as broken:
+        broken.setattr("toolsemble._ui.feed._find_last", fail)
+        for page in pages:
+            with pytest.raises(ToolConfigurationError, match="damaged"):
+                await asyncio.wait_for(read(page, "events"), LONG)
+    again = follow(desk.interface, None)
+    assert (await asyncio.wait_for(read(again, "changed"), LONG))[2]["approvals"] == 0
+    await again.aclose()
+
+
+def fail(interface):
+    raise ToolConfigurationError("The run history is damaged")
 
 
 @pytest.mark.parametrize("after", ["x", "-1", "9" * 20, "\u0661"])

@@ -272,7 +272,7 @@ def test_nothing_changes_in_a_read_only_server(tmp_path):
     with Desk(tmp_path, read_only=True) as desk:
         assert desk.refused("/api/unknown", body={}) == (
             403,
-            "The server was started with --read-only: nothing can be changed here",
+            "The server was started with --read-only, so nothing can be changed",
         )
         me = desk.get("/api/me")
     assert (me["read_only"], me["may_change"], me["may_operate"]) == (True, False, False)
@@ -323,7 +323,7 @@ def test_a_person_is_added_once_with_a_token_that_is_stored_nowhere(tmp_path):
     assert token not in people.read_text()
     assert PeopleFile(people).find_token(token) == PeopleFile(people).find("ada")
     assert PeopleFile(people).find("ada").roles == ("admin",)
-    with pytest.raises(ToolConfigurationError, match="There is a person 'ada'"):
+    with pytest.raises(ToolConfigurationError, match="already has a person 'ada'"):
         add_person(people, "ada", [])
 
 

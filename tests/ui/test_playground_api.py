@@ -187,7 +187,7 @@ def test_only_operators_call_tools(tmp_path):
         answer = desk.sign_in(token).post("/api/tool/call", json={"name": "echo", "arguments": {"text": "x"}})
     assert (answer.status_code, answer.json()["error"]) == (
         403,
-        "'ada' does not have the role operator, which this takes",
+        "'ada' does not have the role 'operator', which this requires",
     )
 
 

@@ -28,7 +28,7 @@ def read(table):
 
 def test_a_folder_without_a_history_has_no_runs(desk):
     assert desk.get("/api/runs") == {"runs": [], "more": False, "before": 0, "exists": False}
-    assert desk.refused("/api/run", {"id": "a"}) == (404, "There is no history.db in the data folder yet")
+    assert desk.refused("/api/run", {"id": "a"}) == (404, "The data folder has no history.db yet")
 
 
 def test_runs_are_listed_in_pages_newest_first(desk):
@@ -74,7 +74,7 @@ def test_one_run_has_its_turns_calls_and_agents(desk):
     assert (call["tool_name"], call["outcome"], call["arguments"]) == ("find_order", "success", '{"order":7}')
     assert [agent["agent_role"] for agent in shown["agents"]] == ["a clerk"]
     assert read(desk.get("/api/run/calls", id="a", after=call["number"])) == []
-    assert desk.refused("/api/run", {"id": "b"}) == (404, "There is no run 'b' in the history")
+    assert desk.refused("/api/run", {"id": "b"}) == (404, "The history has no run 'b'")
     assert desk.refused("/api/run") == (400, "The address needs 'id'")
 
 

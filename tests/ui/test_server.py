@@ -124,7 +124,7 @@ def test_other_machines_need_people(tmp_path):
 def test_a_port_that_is_taken_is_an_error_with_the_next_step(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(ToolConfigurationError, match=rf"Cannot listen at 127.0.0.1:{port}"):
+        with pytest.raises(ToolConfigurationError, match=rf"Cannot listen on 127.0.0.1:{port}"):
             serve(ServerSettings(str(tmp_path), port), Targets(), print)
 
 

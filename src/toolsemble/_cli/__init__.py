@@ -43,7 +43,7 @@ def program(leave: Callable[[int], object] = os._exit) -> None:
     """
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")  # an invalid byte must not end a chat
-    # There is no line of a program to show it at; `toolsemble tools` shows which tools have none.
+    # There is no line in a program to show it at; `toolsemble tools` shows which tools have none.
     warnings.filterwarnings("ignore", r"Tool '.*' has no description")
     warnings.filterwarnings("ignore", r"Tool '.*' takes .* without a type")
     try:
@@ -51,7 +51,7 @@ def program(leave: Callable[[int], object] = os._exit) -> None:
     except KeyboardInterrupt:  # before the command could handle it
         code = _INTERRUPTED
     if code == _INTERRUPTED and _has_running_threads():
-        # A tool that cannot be interrupted is still running in a thread; do not wait for it after Ctrl-C.
+        # An uninterruptible tool may still be running in a thread; do not wait for it after Ctrl-C.
         for stream in filter(None, (sys.stdout, sys.stderr)):
             stream.flush()
         leave(code)
@@ -60,7 +60,7 @@ def program(leave: Callable[[int], object] = os._exit) -> None:
 
 @contextmanager
 def _replace_missing_streams() -> Iterator[None]:
-    """Replace standard streams that the process was started without by the null device."""
+    """Replace missing standard streams with the null device."""
     closed = [name for name in ("stdin", "stdout", "stderr") if getattr(sys, name) is None]
     with ExitStack() as opened:
         for name in closed:
@@ -74,5 +74,5 @@ def _replace_missing_streams() -> Iterator[None]:
 
 
 def _has_running_threads() -> bool:
-    """Return whether a thread is running that the interpreter would wait for at exit."""
+    """Return whether a thread is running that would delay the interpreter's exit."""
     return any(not each.daemon for each in threading.enumerate() if each is not threading.main_thread())

@@ -37,7 +37,7 @@ _HOOK = {
 
 
 def find_shell(name: str | None) -> str:
-    """Return the named shell, or the person's; raise if it is not supported.
+    """Return the named shell, or the user's; raise if it is not supported.
 
     >>> find_shell("zsh")
     'zsh'
@@ -138,11 +138,11 @@ def _print_traceback() -> None:
 
 
 class _ClosedOutputError(Exception):
-    """The reader of the output has closed it; click would exit with its own code for a ``BrokenPipeError``."""
+    """Signals that the output's reader has closed it; click has its own exit code for a ``BrokenPipeError``."""
 
 
 class _ExitRaisedError(Exception):
-    """A tool or a module raised SystemExit or the like; that is an error, and does not exit this program."""
+    """Signals that a tool or a module raised SystemExit or similar, which must not exit this program."""
 
 
 class _Program(click.Group):
@@ -198,13 +198,13 @@ def _model_options(command: _Function, model_help: str = _MODEL) -> _Function:
             "--system-file",
             type=click.Path(dir_okay=False),
             metavar="FILE",
-            help="A file of instructions, after --system.",
+            help="A file with instructions, appended to --system.",
         ),
         _approve,
         deps_option,
-        click.option("--max-calls", type=click.IntRange(0), help="Maximum number of tool calls for an answer (25)."),
-        click.option("--max-tokens", type=click.IntRange(1), help="Maximum number of tokens for an answer."),
-        click.option("--max-seconds", type=click.FloatRange(0, min_open=True), help="Maximum time for an answer."),
+        click.option("--max-calls", type=click.IntRange(0), help="Maximum number of tool calls per answer (25)."),
+        click.option("--max-tokens", type=click.IntRange(1), help="Maximum number of tokens per answer."),
+        click.option("--max-seconds", type=click.FloatRange(0, min_open=True), help="Maximum time per answer."),
         click.option("--memory", type=click.Path(dir_okay=False), help="Keep the conversation in this file."),
         json_option,
         click.option("-q", "--quiet", is_flag=True, help="Write only the answer, no progress."),
@@ -219,7 +219,7 @@ _approve = click.option(
     type=click.Choice(APPROVALS),
     default=APPROVALS[0],
     show_default=True,
-    help="What to do with calls that need approval.",
+    help="How to handle calls that need approval.",
 )
 _provider = click.option("-p", "--provider", type=click.Choice(PROVIDERS), help="One provider's wire format.")
 
@@ -228,7 +228,7 @@ _provider = click.option("-p", "--provider", type=click.Choice(PROVIDERS), help=
     cls=_Program,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 done, 1 failed, 2 misused, 3 stopped by a budget or a reviewer, 130 interrupted.",
+    epilog="Exit codes: 0 done, 1 failed, 2 usage error, 3 stopped by a budget or a reviewer, 130 interrupted.",
 )
 @click.version_option(__version__, prog_name=PROGRAM, message="%(prog)s %(version)s")
 @click.option("--show-completion", metavar="SHELL", help="Print the completion script for bash, zsh or fish.")
@@ -254,7 +254,7 @@ def app(ctx: click.Context, show_completion: str | None, install_completion: str
     "files",
     multiple=True,
     metavar="PATH",
-    help="A file or URL to ask about: an image, a PDF, audio, a text; repeatable.",
+    help="A file or URL to ask about: image, PDF, audio or text; repeatable.",
 )
 @click.option("--memory-id", help="The id of the conversation or user.")
 @partial(_model_options, model_help=_MODEL_OR_AGENT)
@@ -263,8 +263,8 @@ def app(ctx: click.Context, show_completion: str | None, install_completion: str
 def ask(options: GlobalOptions, /, question: tuple[str, ...], files: tuple[str, ...], **wanted: Any) -> int:
     """Answer a QUESTION; "-" reads it from standard input.
 
-    The answer is written to standard output, progress to standard error. An agent for --model has its own model, tools
-    and memory.
+    The answer is written to standard output, progress to standard error. With an agent as --model, its own model, tools
+    and memory are used.
     """
     from toolsemble._cli.ask_command import Setup, ask as do
 
@@ -276,7 +276,7 @@ def ask(options: GlobalOptions, /, question: tuple[str, ...], files: tuple[str, 
 @common_options
 @click.pass_obj
 def chat(options: GlobalOptions, /, **wanted: Any) -> int:
-    """Hold a conversation; Ctrl-C stops an answer, Ctrl-D leaves."""
+    """Hold a conversation; Ctrl-C stops an answer, Ctrl-D exits."""
     from toolsemble._cli.ask_command import Setup, chat as do
 
     return do(Setup(**wanted), options.make_screen())
@@ -285,13 +285,17 @@ def chat(options: GlobalOptions, /, **wanted: Any) -> int:
 @app.command()
 @click.argument("target", required=False, shell_complete=_complete_target)
 @_provider
-@click.option("--budget", type=click.IntRange(1), metavar="TOKENS", help="What each costs, and what a Catalog shows.")
-@click.option("--all", "everything", is_flag=True, help="With --budget: list all tools, not the first of each state.")
+@click.option(
+    "--budget", type=click.IntRange(1), metavar="TOKENS", help="Show each tool's tokens, and what a Catalog would show."
+)
+@click.option(
+    "--all", "everything", is_flag=True, help="With --budget: list all tools, not only the first of each state."
+)
 @json_option
 @common_options
 @click.pass_obj
 def tools(options: GlobalOptions, /, target: str | None, provider: str | None, **given: Any) -> int:
-    """Show the built-in tools, or those of TARGET.
+    """Show the built-in tools, or TARGET's tools.
 
     TARGET is a built-in name, a module, module:attribute, or a file.py. Naming a module or a file runs its code.
     """
@@ -305,12 +309,12 @@ def tools(options: GlobalOptions, /, target: str | None, provider: str | None, *
 @click.argument("arguments", nargs=-1)
 @_approve
 @deps_option
-@click.option("--memory-id", help="The id of the conversation or user that the call belongs to.")
+@click.option("--memory-id", help="The id of the call's conversation or user.")
 @json_option
 @common_options
 @click.pass_obj
 def call(options: GlobalOptions, /, tool: str, arguments: tuple[str, ...], **wanted: Any) -> int:
-    """Call TOOL by hand, as a model would.
+    """Call TOOL directly, as a model would.
 
     ARGUMENTS are JSON text, pairs such as path=notes.txt, "-" for JSON from standard input, or plain text for a tool
     with one text parameter. Put arguments that begin with a dash after "--".
@@ -327,9 +331,9 @@ def call(options: GlobalOptions, /, tool: str, arguments: tuple[str, ...], **wan
 @common_options
 @click.pass_obj
 def explain(options: GlobalOptions, tool: str, provider: str | None, *, as_json: bool) -> int:
-    """Show what models do not see of TOOL.
+    """Show how models see TOOL.
 
-    A tool's schema can say more than a provider's format; this lists what is moved, rewritten or dropped.
+    A tool's schema can express more than a provider's format; this lists what is moved, rewritten or dropped.
     """
     from toolsemble._cli.tools_command import explain as do
 
@@ -341,7 +345,7 @@ def explain(options: GlobalOptions, tool: str, provider: str | None, *, as_json:
 @common_options
 @click.pass_context
 def models(ctx: click.Context, *, as_json: bool) -> int | None:
-    """Show which models can be used here, and why others cannot."""
+    """Show which models are available on this machine, and why others are not."""
     if ctx.invoked_subcommand is not None:
         return None
     from toolsemble._cli.models_command import offers
@@ -362,13 +366,13 @@ def pull(options: GlobalOptions, name: str | None) -> int:
 
 @models.command()
 @click.argument("name", required=False)
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="The port.")
 @click.option("--api-key", envvar="TOOLSEMBLE_API_KEY", help="The key that clients must send.")
 @common_options
 @click.pass_obj
 def serve(options: GlobalOptions, name: str | None, host: str, port: int, api_key: str | None) -> int:
-    """Serve the embedded model NAME, in OpenAI's format."""
+    """Serve the embedded model NAME through OpenAI's API."""
     from toolsemble._cli.models_command import serve as do
 
     return do(name, host, port, api_key, options.make_screen())
@@ -376,12 +380,12 @@ def serve(options: GlobalOptions, name: str | None, host: str, port: int, api_ke
 
 @app.command("serve")
 @click.argument("targets", nargs=-1, shell_complete=_complete_target)
-@click.option("--http", metavar="HOST:PORT", help="Listen at this address; default: standard input and output.")
-@click.option("--gate", "gates", multiple=True, metavar="PATTERN", help="Tools that need the approval of the user.")
-@click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="A name under which clients reach it.")
-@click.option("--lock", metavar="FILE", help="Serve only tools that are as this lock file pins them.")
-@click.option("--deps", metavar="MODULE:NAME", help="The deps of the tools, such as shop.py:shop: an object.")
-@click.option("--config", metavar="FILE", help="A gateway: servers, tools and their rules, such as toolsemble.toml.")
+@click.option("--http", metavar="HOST:PORT", help="Listen on this address; default: standard input and output.")
+@click.option("--gate", "gates", multiple=True, metavar="PATTERN", help="Tools that need the user's approval.")
+@click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="A host name under which clients reach it.")
+@click.option("--lock", metavar="FILE", help="Serve only tools that match their pins in this lock file.")
+@click.option("--deps", metavar="MODULE:NAME", help="The tools' deps: an object, such as shop.py:shop.")
+@click.option("--config", metavar="FILE", help="The configuration file of a gateway, such as toolsemble.toml.")
 @common_options
 @click.pass_obj
 def serve_tools(options: GlobalOptions, /, targets: tuple[str, ...], **wanted: Any) -> int:
@@ -400,17 +404,17 @@ def serve_tools(options: GlobalOptions, /, targets: tuple[str, ...], **wanted: A
 
 @app.command()
 @click.argument("targets", nargs=-1, metavar="TARGET...", shell_complete=_complete_target)
-@click.option("--check", is_flag=True, help="Write nothing; show what has changed, and exit with 1 if anything has.")
+@click.option("--check", is_flag=True, help="Show what has changed without writing; exit with 1 if anything has.")
 @click.option("--file", type=click.Path(dir_okay=False), help="The lock file; default: toolsemble.lock.")
 @click.option("--config", metavar="FILE", help="Pin all tools of a gateway, such as toolsemble.toml.")
 @json_option
 @common_options
 @click.pass_obj
 def lock(options: GlobalOptions, /, targets: tuple[str, ...], **wanted: Any) -> int:
-    """Pin what models are shown of the tools of each TARGET.
+    """Pin the tool definitions of each TARGET that models see.
 
     TARGET is a built-in name, a module, module:attribute, a file.py, or a server: mcp:URL, mcp:FILE.json or
-    mcp:"command line". Other targets in the file stay as they are.
+    mcp:"command line". Other targets in the file stay unchanged.
     """
     from toolsemble._cli.lock_command import lock_targets
 
@@ -420,11 +424,11 @@ def lock(options: GlobalOptions, /, targets: tuple[str, ...], **wanted: Any) -> 
 @app.command()
 @click.argument("file", type=click.Path(dir_okay=False))
 @click.option("--run", "run_id", metavar="ID", help="Show only this run.")
-@click.option("--full", is_flag=True, help="Do not shorten texts.")
+@click.option("--full", is_flag=True, help="Do not truncate texts.")
 @common_options
 @click.pass_obj
 def trace(options: GlobalOptions, file: str, run_id: str | None, *, full: bool) -> int:
-    """Print the runs of FILE, which a TraceFile wrote."""
+    """Print the runs in FILE, written by a TraceFile."""
     from toolsemble._cli.trace_command import trace as do
 
     return do(file, run_id, options.make_screen(), full=full)

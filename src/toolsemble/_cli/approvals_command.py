@@ -1,4 +1,4 @@
-"""The commands ``approvals`` and ``ledger``: list and settle what waits in a store."""
+"""The commands ``approvals`` and ``ledger``: list and settle a store's entries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from toolsemble._engine.context import ToolContext
 from toolsemble._engine.limits.effect_ledger import Effect, EffectLedger
 from toolsemble._runtime.text import escape_line
 from toolsemble._vocabulary import errors
-from toolsemble.review._request_view import RequestView
+from toolsemble.review._console import RequestView
 
 _CALL = (Column("id"), Column("tool", is_cut=True), Column("arguments", is_cut=True))
 _WHERE = (Column("agent", is_optional=True), Column("run", is_optional=True), Column("asked"))
@@ -29,8 +29,8 @@ _MAX_ARGUMENTS = 200
 _MAX_NAMED = 5
 _MAX_LISTED = 100
 _KINDS = {"continue": "approved", "edit": "edited", "exit_early": "rejected"}
-_DONE = {"approve": "approved", "reject": "rejected", "edit": "sent with other arguments"}
-_UNCHECKED = "The run that waits checks the new arguments, and asks again if they do not fit."
+_DONE = {"approve": "approved", "reject": "rejected", "edit": "approved with other arguments"}
+_UNCHECKED = "The waiting run validates the new arguments, and asks again if they do not fit."
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +48,20 @@ class Answer:
     revised: str | None = None
     """The text of an edit."""
     reason: str | None = None
-    """The reason of a rejection."""
+    """The reason for a rejection."""
     person: str | None = None
-    """Who answers; None: the user."""
+    """The person who answers; None: the user."""
     role: str = ""
-    """The role of the person."""
+    """The person's role."""
     always: Literal["tool", "arguments"] | None = None
-    """What is approved for the rest of the run."""
+    """The scope to approve for the rest of the run."""
 
     def decision(self, request: review.ReviewRequest) -> review.ReviewDecision:
-        """Return the decision; raise ToolDefinitionError for one that cannot be read or remembered."""
+        """Return the decision; raise ToolDefinitionError if it cannot be parsed or remembered."""
         if self.action == "approve":
             if self.always is not None and self.always not in request.scopes:
                 raise errors.ToolDefinitionError(
-                    "--always needs a run that remembers answers: wrap its reviewer in RememberReview(...)"
+                    "--always needs a reviewer that remembers answers: wrap it in RememberReview(...)"
                 )
             return review.Continue(self.always)
         if self.action == "reject":
@@ -73,7 +73,7 @@ class Answer:
 
 
 def list_reviews(store: review.ReviewStore, screen: Screen, *, as_json: bool, everything: bool = False) -> Exit:
-    """Write the requests that wait, oldest first; or the latest ones in any state, newest first."""
+    """Write the pending requests, oldest first; or the latest ones in any state, newest first."""
     if everything:
         return _list_all(store, screen, as_json=as_json)
     waiting = store.pending()
@@ -84,7 +84,7 @@ def list_reviews(store: review.ReviewStore, screen: Screen, *, as_json: bool, ev
         ids = shorten_ids(screen, [each.id for each in waiting])
         show_list(screen, _COLUMNS, [(ids[each.id], *_to_row(each, time.time())) for each in waiting])
     else:
-        screen.report("No call waits for approval.")
+        screen.report("No call is pending approval.")
     return Exit.DONE
 
 
@@ -101,20 +101,20 @@ def _list_all(store: review.ReviewStore, screen: Screen, *, as_json: bool) -> Ex
 
 
 def show_review(store: review.ReviewStore, request_id: str, screen: Screen, *, as_json: bool) -> Exit:
-    """Write one request in full, and what happened to it."""
+    """Write one request in full, with its history."""
     request = _find(store, request_id)
     events = store.audit(request.id)
     if as_json:
         screen.write(json_line({**_to_fields(request), "events": [asdict(event) for event in events]}))
     else:
         screen.write(RequestView(request, whole=True).text(screen.out.width, screen.out.paint).rstrip("\n"))
-        for event in events[1:]:  # the first says that it was asked
+        for event in events[1:]:  # the first event is the request itself
             screen.write(f"| {escape_line(_describe_event(event, time.time()))}")
     return Exit.DONE
 
 
 def send_answer(store: review.ReviewStore, answer: Answer, screen: Screen, *, as_json: bool) -> Exit:
-    """Answer a request; raise ReviewRefusedError if the store refuses it."""
+    """Answer a request; raise ReviewRefusedError if the store rejects the answer."""
     request = _find(store, answer.request_id)
     person = _find_user() if answer.person is None else answer.person
     receipt = store.answer(request, answer.decision(request), person=person, role=answer.role)
@@ -129,7 +129,7 @@ def send_answer(store: review.ReviewStore, answer: Answer, screen: Screen, *, as
 
 
 def _find(store: review.ReviewStore, request_id: str) -> review.ReviewRequest:
-    """Return the request with an id, or the only one whose id begins so, if none waits also of the latest ones."""
+    """Return the request with an id or unique id prefix: a pending one, else one of the latest."""
     request = store.find(request_id)
     if request is not None:
         return request
@@ -138,9 +138,11 @@ def _find(store: review.ReviewStore, request_id: str) -> review.ReviewRequest:
         each.request for each in store.requests(limit=_MAX_LISTED) if each.request.id.startswith(request_id)
     ]
     if not found:
-        raise errors.ReviewRefusedError(f"no request in the store with the id {request_id!r:.80}; see the list")
+        raise errors.ReviewRefusedError(f"the store has no request with the id {request_id!r:.80}; see the list")
     if len(found) > 1:
-        raise errors.ReviewRefusedError(f"{len(found)} requests begin with {request_id!r:.80}: {_name_requests(found)}")
+        raise errors.ReviewRefusedError(
+            f"ambiguous id {request_id!r:.80}, which matches {len(found)} requests: {_name_requests(found)}"
+        )
     return found[0]
 
 
@@ -149,7 +151,7 @@ def _find_begun(requests: Iterable[review.ReviewRequest], start: str) -> list[re
 
 
 def _name_requests(found: Sequence[review.ReviewRequest]) -> str:
-    """Return the shortest ids that tell requests apart, with their tools; the first few."""
+    """Return the shortest unambiguous ids of the first few requests, with their tools."""
     ids = find_short_ids([each.id for each in found])
     named = [f"{escape_line(ids[each.id])} ({escape_line(each.tool_name)})" for each in found[:_MAX_NAMED]]
     return ", ".join([*named, *(["..."] if len(found) > _MAX_NAMED else [])])
@@ -161,7 +163,7 @@ def _check_object(text: str) -> None:
     except (ValueError, RecursionError):
         is_object = False
     if not is_object:
-        raise errors.ToolDefinitionError(f"An edit is all arguments of the call as a JSON object, not {text!r:.80}")
+        raise errors.ToolDefinitionError(f"An edit must be all arguments as a JSON object, not {text!r:.80}")
 
 
 def _to_fields(request: review.ReviewRequest) -> dict[str, Any]:
@@ -209,7 +211,7 @@ def _describe_event(event: review.ReviewEvent, now: float) -> str:
 
 
 def _format_answered(request: review.ReviewRequest, revised: str | None) -> str:
-    """Return the call with the arguments of the answer; an edit of a call with secrets may contain one."""
+    """Return the call with the answer's arguments; hide an edit that may contain secrets."""
     name = escape_line(request.tool_name)
     if revised is None:
         return f"{name} {escape_line(_format_arguments(request), _MAX_ARGUMENTS)}"
@@ -243,14 +245,14 @@ _ENTRY_COLUMNS = (
 
 
 def open_ledger(file: str) -> EffectLedger:
-    """Return the ledger of a file or a URL; raise ToolConfigurationError if a file has no key."""
+    """Return the ledger at a path or URL; raise ToolConfigurationError if a file has no key."""
     if "://" not in file and not Path(f"{file}.key").exists():
         raise errors.ToolConfigurationError(f"The effect ledger '{file}' has no file '{file}.key'; restore it")
     return EffectLedger(file)
 
 
 def list_effects(ledger: EffectLedger, screen: Screen, *, everything: bool, as_json: bool) -> Exit:
-    """Write the entries of unknown outcome, or all of them, oldest first."""
+    """Write the entries with unknown outcome, or all entries, oldest first."""
     entries = ledger.entries() if everything else ledger.unknown()
     if as_json:
         for effect in entries:
@@ -264,7 +266,7 @@ def list_effects(ledger: EffectLedger, screen: Screen, *, everything: bool, as_j
 
 
 def resolve(ledger: EffectLedger, key: str, screen: Screen, *, happened: bool, result: str) -> Exit:
-    """Settle an entry of unknown outcome; raise ToolsembleError if there is none."""
+    """Settle an entry with unknown outcome; raise ToolsembleError if there is none."""
     found = [effect for effect in ledger.unknown() if effect.key.startswith(key)]
     if len(found) != 1:
         what = "no call" if not found else f"{len(found)} calls"

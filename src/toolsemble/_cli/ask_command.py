@@ -34,10 +34,10 @@ from toolsemble.models._message import AssistantMessage, Prompt, SystemMessage, 
 from toolsemble.models._registry import find_module, model_of
 
 MEMORY_ID = ToolContext.memory_id
-"""The memory id of conversations of the command line."""
+"""The memory id of command-line conversations."""
 
 NO_SETTINGS: Mapping[str, Any] = MappingProxyType({"memory_id": MEMORY_ID})
-"""The settings of a run that is given no others."""
+"""The default settings of a run."""
 
 _TICK_SECONDS = 0.1
 _SUCCESS = {"answer", "immediate"}
@@ -53,15 +53,15 @@ class Outcome:
 
     code: Exit
     partial: AgentResult | None = None
-    """The result until the person interrupted the run; None if it was not interrupted."""
+    """The partial result of an interrupted run; None if it was not interrupted."""
     unfinished: str = ""
     """The text of an interrupted model reply, which is not in the messages of ``partial``."""
 
 
 def run_agent(agent: Agent, question: Prompt, listener: Listener, settings: Mapping[str, Any] = NO_SETTINGS) -> Outcome:
-    """Run an agent and pass its events to a listener; Ctrl-C ends the run, not the program; errors are raised.
+    """Run an agent and send its events to a listener; Ctrl-C ends the run, not the program; errors are raised.
 
-    :param settings: the settings of the run
+    :param settings: the run's settings
     """
     run = _Run(agent, question, listener, settings)
     try:
@@ -87,7 +87,7 @@ def save_interrupted(memory: ConversationMemory, outcome: Outcome, memory_id: st
 
 
 class _Run:
-    """A run whose events are passed to a listener."""
+    """A run whose events go to a listener."""
 
     def __init__(self, agent: Agent, question: Prompt, listener: Listener, settings: Mapping[str, Any]) -> None:
         self._agent = agent
@@ -125,7 +125,7 @@ class _Run:
 
 
 MAX_BYTES = 100_000_000
-"""The most bytes of a file; no provider takes more."""
+"""The maximum file size in bytes; no provider accepts more."""
 
 _SIGNATURES = (
     (b"%PDF-", "application/pdf"),
@@ -172,7 +172,7 @@ def _read_file(path: Path) -> Media:
 
 
 def _find_type(path: Path, data: bytes) -> str:
-    """Return the media type: by the first bytes, else by the extension, else that of plain text."""
+    """Return the media type: by the first bytes, else by the extension, else plain text."""
     found = next((kind for start, kind in _SIGNATURES if data.startswith(start)), None)
     if data.startswith(b"RIFF"):
         found = _RIFF_TYPES.get(data[8:12])
@@ -194,7 +194,7 @@ def _is_text(data: bytes) -> bool:
 
 
 def find_agent(name: str | None) -> Agent | None:
-    """Return the agent at a module or a file; None if the name is that of something else.
+    """Return the agent in a module or file; None if the name is not an agent's.
 
     >>> find_agent("openai:gpt-5-mini") is None
     True
@@ -204,7 +204,7 @@ def find_agent(name: str | None) -> Agent | None:
 
 
 def find_model(name: str | None, screen: Screen) -> ChatModel:
-    """Return the model of a name, module or file; the default is the first that is available.
+    """Return the model of a name, module or file; default: the first available one.
 
     Naming a module or a file runs its code.
     """
@@ -219,14 +219,14 @@ def find_model(name: str | None, screen: Screen) -> ChatModel:
 
 
 def _is_object_path(name: str) -> bool:
-    """Return whether it is ``module:attribute`` or ``path/to/file.py:attribute``, not a provider's model."""
+    """Return whether a name is ``module:attribute`` or ``path/to/file.py:attribute``, not a provider's model."""
     first, _, rest = name.partition(":")
     return (bool(rest) or first.endswith(".py")) and find_module(first) is None
 
 
 @contextmanager
 def _show_log(screen: Screen) -> Iterator[None]:
-    """Show the log of ``toolsemble.models``, which says which model was chosen and why."""
+    """Show the log of ``toolsemble.models``, which reports the chosen model and the reason."""
     logger = logging.getLogger("toolsemble.models")
     handler, level = _ScreenHandler(screen), logger.level
     logger.addHandler(handler)
@@ -253,9 +253,9 @@ class _ScreenHandler(logging.Handler):
 _PROMPT = "> "
 _COMMANDS = {
     "/help": "list the commands",
-    "/tools": "list the tools of the model",
+    "/tools": "list the model's tools",
     "/new": "forget this conversation and start another",
-    "/quit": "leave; so does the end of the input (Ctrl-D)",
+    "/quit": "exit; so does end of input (Ctrl-D)",
 }
 
 
@@ -281,9 +281,9 @@ class Chat:
         self._at_terminal = sys.stdin.isatty() and screen.out.is_terminal
 
     def run(self) -> Exit:
-        """Run until the person leaves or the input ends, and return the exit code.
+        """Run until the user exits or the input ends, and return the exit code.
 
-        At a terminal the exit code is 0; otherwise it is that of the last failed answer.
+        In a terminal the exit code is 0; otherwise it is the last failed answer's code.
         """
         if self._at_terminal:
             with suppress(ImportError):  # not available on every system
@@ -357,32 +357,32 @@ class Setup:
     model: str | None = None
     """The name of the model; None: the first that is available."""
     tools: Sequence[str] = ()
-    """The targets of tools."""
+    """The tool targets."""
     approve: str = "ask"
     """The value of ``--approve``."""
     max_calls: int | None = None
-    """The maximum number of tool calls for an answer; None: 25."""
+    """The maximum number of tool calls per answer; None: 25."""
     max_tokens: int | None = None
-    """The maximum number of tokens for an answer; None: no limit."""
+    """The maximum number of tokens per answer; None: no limit."""
     max_seconds: float | None = None
-    """The maximum number of seconds for an answer; None: no limit."""
+    """The maximum number of seconds per answer; None: no limit."""
     memory: str | None = None
-    """The file of the conversation; None: it is not saved."""
+    """The conversation file; None: not saved."""
     system: str | None = None
     """The instructions for the model; None: none."""
     system_file: str | None = None
-    """The file of further instructions; None: none."""
+    """The file with additional instructions; None: none."""
     as_json: bool = False
-    """Whether events are written as lines of JSON."""
+    """Whether events are written as JSON Lines."""
     quiet: bool = False
     """Whether only the answer is written."""
     deps: str | None = None
-    """The target of the deps of tools; None: there are none."""
+    """The target of the tools' deps; None: no deps."""
     memory_id: str | None = None
-    """The id of the conversation or user; None: that of an agent, or of this program."""
+    """The id of the conversation or user; None: the agent's, or this program's."""
 
     def make_listener(self, screen: Screen, *, markdown: bool = False) -> Listener:
-        """Return the listener that writes the events of a run."""
+        """Return the listener that writes a run's events."""
         return JsonOutput(screen) if self.as_json else TextOutput(screen, quiet=self.quiet, markdown=markdown)
 
     def toolbox(self) -> Toolbox:
@@ -396,7 +396,7 @@ class Setup:
 
     def make_agent(self, box: Toolbox, memory: ConversationMemory | None, screen: Screen) -> Agent:
         """Return the agent."""
-        instructions = self.instructions()  # before the model, which may take long to load
+        instructions = self.instructions()  # before loading the model, which may take long
         return Agent(
             find_model(self.model, screen),
             box,
@@ -410,15 +410,15 @@ class Setup:
 
     def find_agent(self) -> Agent | None:
         """Return the agent that ``--model`` names; None if it names a model."""
-        self.instructions()  # checked before the module, which may take long to load
+        self.instructions()  # checked before loading the module, which may take long
         agent = find_agent(self.model)
         given = {"--tools": self.tools, "--memory": self.memory}
         if agent is not None and (wrong := [name for name, value in given.items() if value]):
-            raise ToolConfigurationError(f"{' and '.join(wrong)}: {self.model!r:.80} is an agent, which has its own")
+            raise ToolConfigurationError(f"{' and '.join(wrong)}: {self.model!r:.80} is an agent with its own")
         return agent
 
     def run_settings(self, agent: Agent, screen: Screen) -> dict[str, Any]:
-        """Return the settings of a run of an agent that ``--model`` names; those of the command come before its own."""
+        """Return the run settings for an agent named by ``--model``; the command's options take precedence."""
         limits = {"max_tool_calls": self.max_calls, "max_tokens": self.max_tokens, "max_seconds": self.max_seconds}
         return {
             **limits,
@@ -439,11 +439,12 @@ def ask(words: Sequence[str], setup: Setup, screen: Screen, files: Sequence[str]
             if agent is not None:
                 settings = setup.run_settings(agent, screen)
             else:
-                box = setup.toolbox()  # before the model, which may take long to load
+                box = setup.toolbox()  # before loading the model, which may take long
                 if setup.memory is not None:
                     memory = opened.enter_context(closing(ConversationMemory(setup.memory)))
                 agent = setup.make_agent(box, memory, screen)
                 settings = {"memory_id": memory_id, "deps": load_deps(setup.deps)}
+            agent.check_deps(settings["deps"])
         outcome = run_agent(agent, prompt, setup.make_listener(screen), settings)
         if memory is not None:
             save_interrupted(memory, outcome, memory_id)
@@ -458,6 +459,7 @@ def chat(setup: Setup, screen: Screen) -> Exit:
             memory = opened.enter_context(closing(ConversationMemory(setup.memory)))
             agent = setup.make_agent(box, memory, screen)
             deps = load_deps(setup.deps)
+            agent.check_deps(deps)
         return Chat(agent, box, memory, screen, lambda: setup.make_listener(screen, markdown=True), deps).run()
 
 

@@ -58,7 +58,7 @@ def call(
 
 
 def _select_tool(target: str, box: Toolbox, words: Sequence[str]) -> tuple[Toolbox, Sequence[str]]:
-    """Return the one tool to call, and its arguments; the tool of an MCP server is named after the target."""
+    """Return the tool to call and its arguments; an MCP server's tool is named after the target."""
     is_server = target.startswith(PREFIX)
     if is_server and words and words[0] in box:
         return Toolbox([box[words[0]]]), words[1:]
@@ -129,7 +129,7 @@ def _arguments(box: Toolbox, words: Sequence[str]) -> str | dict[str, Any]:
 def _check_unique(names: Sequence[str]) -> None:
     for name in names:
         if names.count(name) > 1:
-            raise ToolDefinitionError(f"{name!r:.80} is given {names.count(name)} times; give it once, or write JSON")
+            raise ToolDefinitionError(f"duplicate argument {name!r:.80}; give it once, or write JSON")
 
 
 def _takes_text(properties: Mapping[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""The commands ``approvals`` and ``ledger``: what waits for a person, in the files of programs that run elsewhere."""
+"""The commands ``approvals``, ``ledger``, ``runs`` and ``work``: stores and journals of other programs."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ LEDGER_ACTIONS = ("list", "resolve")
 @click.argument("request_id", metavar="[ID]", required=False)
 @click.argument("revised", metavar="[JSON]", required=False)
 @click.option("--store", "file", type=STORE, required=True, metavar="URL", help="The file or postgresql:// URL.")
-@click.option("--reason", help="Why the call is rejected; the model sees it.")
-@click.option("--person", help="Who answers; your user name by default.")
-@click.option("--role", default="", help="The role in which you answer, if the call requires one.")
+@click.option("--reason", help="The reason for the rejection; the model sees it.")
+@click.option("--person", help="The person who answers; default: your user name.")
+@click.option("--role", default="", help="Your role, if the call requires one.")
 @click.option(
     "--always",
     type=click.Choice(["tool", "arguments"]),
     help="Approve for the rest of the run: the tool, or the tool with these arguments.",
 )
-@click.option("--all", "everything", is_flag=True, help="List the latest requests in any state, with who answered.")
+@click.option("--all", "everything", is_flag=True, help="List the latest requests in any state, and who answered.")
 @secret_option
 @json_option
 @common_options
@@ -44,9 +44,9 @@ def approvals(
     as_json: bool,
     **given: Any,
 ) -> int:
-    """Show which calls wait for approval, and answer them.
+    """Show calls pending approval, and answer them.
 
-    Without an action, the calls that wait are listed.
+    Without an action, list the pending calls.
 
     \b
     toolsemble approvals --store reviews.db
@@ -56,10 +56,9 @@ def approvals(
     toolsemble approvals reject ID --reason "not today" --store reviews.db
     toolsemble approvals edit ID '{"boxes": 5}' --store reviews.db
 
-    An edit must have all arguments of the call. The run that waits checks them, and asks again if they do not fit.
-    The start of an ID is enough if it is unique. Exit code 1 means that the answer was refused, and the
-    message says why.
-    """  # noqa: D301 - click reads the backspace
+    An edit must have all arguments. The waiting run validates them, and asks again if they do not fit. A unique prefix
+    of an ID is enough. Exit code 1 means that the answer was rejected; the message says why.
+    """
     _check_approvals(action, everything=everything, **given)
     from toolsemble._cli.approvals_command import Answer, list_reviews, send_answer, show_review
     from toolsemble._cli.options import open_store
@@ -83,13 +82,13 @@ def _check_approvals(
     everything: bool,
     **_: str | None,
 ) -> None:
-    """Raise for a combination of arguments that means nothing."""
+    """Raise for an invalid combination of arguments."""
     if action != "list" and not request_id:
         raise click.UsageError(f"'{action}' needs the ID of a request; the list shows them.")
     if action == "list" and request_id:
         raise click.UsageError("'list' takes no ID; use 'show'.")
     if (action == "edit") != (revised is not None):
-        needs = "needs the new arguments, as JSON" if action == "edit" else "takes no arguments of the call"
+        needs = "needs the new arguments, as JSON" if action == "edit" else "does not take call arguments"
         raise click.UsageError(f"'{action}' {needs}.")
     if reason is not None and action != "reject":
         raise click.UsageError("--reason goes with 'reject'.")
@@ -103,9 +102,9 @@ def _check_approvals(
 @click.argument("action", type=click.Choice(LEDGER_ACTIONS), default="list")
 @click.argument("key", required=False)
 @click.option("--store", "file", type=STORE, required=True, metavar="URL", help="The file or postgresql:// URL.")
-@click.option("--happened/--not-happened", default=None, help="Whether the effect is there; find out first.")
-@click.option("--result", default=None, help="The answer to repeated calls, if it happened.")
-@click.option("--all", "everything", is_flag=True, help="List every entry, not only those of unknown outcome.")
+@click.option("--happened/--not-happened", default=None, help="Whether the call took effect; find out first.")
+@click.option("--result", default=None, help="The result for duplicate calls, if it took effect.")
+@click.option("--all", "everything", is_flag=True, help="List every entry, not only unknown outcomes.")
 @json_option
 @common_options
 @click.pass_obj
@@ -120,19 +119,19 @@ def ledger(
     everything: bool,
     as_json: bool,
 ) -> int:
-    """Show the calls of unknown outcome, and settle them.
+    """Show calls with unknown outcome, and settle them.
 
-    The outcome of a call is unknown if its process died before it was recorded;
-    the call is not made again until somebody has found out whether it took effect.
+    A call's outcome is unknown if its process died before it was recorded; the call is not repeated until it is known
+    whether it took effect.
 
     \b
     toolsemble ledger --store effects.db
     toolsemble ledger resolve KEY --happened --result "paid 17" --store effects.db
     toolsemble ledger resolve KEY --not-happened --store effects.db
 
-    The start of a KEY is enough if it is unique.
-    """  # noqa: D301 - click reads the backspace
-    _check_ledger(action, key, result, happened)
+    A unique prefix of a KEY is enough.
+    """
+    _check_ledger(action, key, result, happened=happened)
     from toolsemble._cli.approvals_command import list_effects, open_ledger, resolve
 
     screen = options.make_screen()
@@ -142,8 +141,8 @@ def ledger(
         return resolve(found, f"{key}", screen, happened=bool(happened), result=result or "")
 
 
-def _check_ledger(action: str, key: str | None, result: str | None, happened: bool | None) -> None:  # noqa: FBT001 - a flag with three values
-    """Raise for a combination of arguments that means nothing."""
+def _check_ledger(action: str, key: str | None, result: str | None, *, happened: bool | None) -> None:
+    """Raise for an invalid combination of arguments."""
     if action == "list" and (key or result is not None or happened is not None):
         raise click.UsageError("'list' takes no KEY, result or outcome; use 'resolve'.")
     if action == "resolve" and (not key or happened is None):
@@ -156,7 +155,7 @@ STATES = ("queued", "running", "waiting", "done", "failed", "cancelled")
 """The states of runs."""
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-_state_option = click.option("--state", type=click.Choice(STATES), help="Only the runs in this state.")
+_state_option = click.option("--state", type=click.Choice(STATES), help="List only runs in this state.")
 
 
 def _journal_option(command: _Function) -> _Function:
@@ -166,7 +165,7 @@ def _journal_option(command: _Function) -> _Function:
         envvar="TOOLSEMBLE_JOURNAL",
         show_envvar=True,
         metavar="URL",
-        help="The file of the RunJournal, or its postgresql:// URL.",
+        help="The RunJournal's file or postgresql:// URL.",
     )(command)
 
 
@@ -177,16 +176,16 @@ def _journal_option(command: _Function) -> _Function:
 @common_options
 @click.pass_context
 def runs(ctx: click.Context, url: str | None, state: Any, *, as_json: bool) -> int | None:
-    """Show the runs of a journal, continue them, and settle them.
+    """Show, resume and settle the runs of a journal.
 
-    Without a command, the runs are listed.
+    Without a command, list the runs.
 
     \b
     toolsemble runs --journal runs.db
     toolsemble runs show order-7 --journal runs.db
     toolsemble runs resume order-7 bots.py:clerk --journal runs.db
     toolsemble runs resolve order-7 /3.1 --happened --result "refunded" --journal runs.db
-    """  # noqa: D301 - click reads the backspace
+    """
     ctx.ensure_object(GlobalOptions)
     ctx.meta["journal"] = url
     if ctx.invoked_subcommand is not None:
@@ -198,7 +197,7 @@ def runs(ctx: click.Context, url: str | None, state: Any, *, as_json: bool) -> i
 
 
 def _command(name: str, *, has_json: bool = False, may_create: bool = False) -> Callable[[_Function], _Function]:
-    """Return a decorator that makes a function a command of ``runs``: it gets an open journal and a screen."""
+    """Return a decorator that turns a function into a ``runs`` command with an open journal and a screen."""
 
     def add(function: Any) -> Any:
         @click.pass_context
@@ -226,7 +225,7 @@ def list_command(journal: Any, screen: Any, **given: Any) -> int:
 
 @_command("show", has_json=True)
 @click.argument("run_id", metavar="ID")
-@click.option("--full", is_flag=True, help="Do not shorten texts.")
+@click.option("--full", is_flag=True, help="Do not truncate texts.")
 def show_command(journal: Any, screen: Any, run_id: str, **given: Any) -> int:
     """Show one run: its state, replies and calls."""
     from toolsemble._cli.runs_command import show_run
@@ -240,7 +239,7 @@ def show_command(journal: Any, screen: Any, run_id: str, **given: Any) -> int:
 @click.argument("prompt")
 @click.option("--memory-id", help="The id of the conversation or user.")
 def begin_command(journal: Any, screen: Any, **given: Any) -> int:
-    """Record a run of AGENT, to be done by a worker."""
+    """Queue a run of AGENT for a worker."""
     from toolsemble._cli.runs_command import begin_run
 
     return begin_run(journal, screen, **given)
@@ -251,10 +250,9 @@ def begin_command(journal: Any, screen: Any, **given: Any) -> int:
 @click.argument("target")
 @deps_option
 def resume_command(journal: Any, screen: Any, run_id: str, target: str, deps: str | None) -> int:
-    """Continue a run, and print the answer.
+    """Resume a run, and print the answer.
 
-    TARGET has the agent of the run, such as bots.py or bots.py:clerk. Exit code 3 means that the run waits for a
-    person.
+    TARGET has the run's agent, such as bots.py or bots.py:clerk. Exit code 3 means that the run waits for approval.
     """
     from toolsemble._cli.runs_command import resume_run
 
@@ -263,12 +261,15 @@ def resume_command(journal: Any, screen: Any, run_id: str, target: str, deps: st
 
 @_command("cancel")
 @click.argument("run_id", metavar="ID")
-@click.option("--store", type=STORE, metavar="URL", help="The review store, to close the questions of the run at once.")
+@click.option(
+    "--store", type=STORE, metavar="URL", help="The review store, to close the run's pending requests at once."
+)
 @secret_option
 def cancel_command(journal: Any, screen: Any, run_id: str, **given: Any) -> int:
     """Cancel a run: it stops before its next call.
 
-    It is not continued. Its open questions are closed by the next worker that has its agent, or at once with --store.
+    It cannot be resumed. Its pending requests are closed by the next worker that has its agent, or at once with
+    --store.
     """
     from toolsemble._cli.runs_command import cancel_run
 
@@ -277,9 +278,9 @@ def cancel_command(journal: Any, screen: Any, run_id: str, **given: Any) -> int:
 
 @_command("unknown", has_json=True)
 def unknown_command(journal: Any, screen: Any, *, as_json: bool) -> int:
-    """List the calls whose outcome is unknown.
+    """List calls with unknown outcome.
 
-    Their process ended while they ran.
+    Their process died while they were in flight.
     """
     from toolsemble._cli.runs_command import list_unknown
 
@@ -289,12 +290,12 @@ def unknown_command(journal: Any, screen: Any, *, as_json: bool) -> int:
 @_command("resolve")
 @click.argument("run_id", metavar="ID")
 @click.argument("place")
-@click.option("--happened/--not-happened", default=None, help="Whether the effect is there; find out first.")
-@click.option("--result", help="The result of the call, if it happened.")
+@click.option("--happened/--not-happened", default=None, help="Whether the call took effect; find out first.")
+@click.option("--result", help="The call's result, if it took effect.")
 def resolve_command(journal: Any, screen: Any, run_id: str, place: str, **given: Any) -> int:
-    """Settle the call of unknown outcome at PLACE.
+    """Settle the call with unknown outcome at PLACE.
 
-    A place is written as /3.1. Find out what happened first. A call that did not happen is made when the run continues.
+    A place is written as /3.1. Find out what happened first. A call that did not happen is made when the run resumes.
     """
     if given["happened"] is None:
         raise click.UsageError("'resolve' needs --happened or --not-happened.")
@@ -310,9 +311,9 @@ def resolve_command(journal: Any, screen: Any, run_id: str, place: str, **given:
 @click.argument("after", metavar="TURN")
 @click.argument("new_id", metavar="NEW_ID")
 def fork_command(journal: Any, screen: Any, **given: str) -> int:
-    """Record a new run that begins like another one.
+    """Queue a copy of a run.
 
-    It begins with everything up to a TURN such as /3.
+    It starts with everything up to and including a TURN such as /3.
     """
     from toolsemble._cli.runs_command import fork_run
 
@@ -322,7 +323,7 @@ def fork_command(journal: Any, screen: Any, **given: str) -> int:
 @_command("take-over")
 @click.argument("run_id", metavar="ID")
 def take_over_command(journal: Any, screen: Any, run_id: str) -> int:
-    """Take a run from a process that hangs, and queue it again."""
+    """Take a run from a hung process, and queue it again."""
     from toolsemble._cli.runs_command import take_over_run
 
     return take_over_run(journal, run_id, screen)
@@ -331,9 +332,9 @@ def take_over_command(journal: Any, screen: Any, run_id: str) -> int:
 @_command("retry")
 @click.argument("run_id", metavar="ID")
 def retry_command(journal: Any, screen: Any, run_id: str) -> int:
-    """Put a failed run back into the queue.
+    """Queue a failed run again.
 
-    Finished calls are kept. A worker continues it.
+    Finished calls are kept. A worker resumes it.
     """
     from toolsemble._cli.runs_command import retry_run
 
@@ -342,12 +343,12 @@ def retry_command(journal: Any, screen: Any, run_id: str) -> int:
 
 @_command("forget")
 @click.option(
-    "--days", type=click.FloatRange(min=0), required=True, help="Delete those that ended more days ago than this."
+    "--days", type=click.FloatRange(min=0), required=True, help="Delete runs that ended more than N days ago."
 )
 def forget_command(journal: Any, screen: Any, days: float) -> int:
-    """Delete runs that ended some days ago.
+    """Delete old runs.
 
-    Those with calls of unknown outcome stay.
+    Runs with unresolved calls are kept.
     """
     from toolsemble._cli.runs_command import forget_runs
 
@@ -357,41 +358,41 @@ def forget_command(journal: Any, screen: Any, days: float) -> int:
 @click.command()
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
 @_journal_option
-@click.option("--at-once", type=click.IntRange(min=1), default=4, show_default=True, help="The most runs at one time.")
+@click.option("--at-once", type=click.IntRange(min=1), default=4, show_default=True, help="Maximum concurrent runs.")
 @click.option(
     "--park-after",
     type=click.FloatRange(min=0),
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long a run that waits for a person keeps its place; then others have it.",
+    help="How long a run that waits for approval keeps its slot.",
 )
 @click.option("--grace", type=click.FloatRange(min=0), metavar="SECONDS",
-              help="How long calls may take to end after SIGTERM; by default as long as they need.")  # fmt: skip
+              help="How long calls in flight may take after SIGTERM; default: no limit.")  # fmt: skip
 @click.option("--poll", type=click.FloatRange(min=0.01), default=0.5, show_default=True, metavar="SECONDS",
-              help="How often to look for runs.")  # fmt: skip
+              help="How often to poll for runs.")  # fmt: skip
 @click.option(
     "--on-unknown",
     type=click.Choice(("tell", "ask")),
     default="tell",
     show_default=True,
-    help="Tell the model that the outcome of a call is unknown, or wait until somebody has resolved it.",
+    help="Tell the model that a call's outcome is unknown, or wait until it is resolved.",
 )
 @deps_option
-@click.option("--until-idle", is_flag=True, help="End when there is nothing to do.")
+@click.option("--until-idle", is_flag=True, help="Exit when idle.")
 @common_options
 @click.pass_obj
 def work(options: GlobalOptions, /, targets: tuple[str, ...], url: str | None, **given: Any) -> int:
-    """Start a worker, which does the runs of a journal.
+    """Start a worker that executes a journal's runs.
 
-    It has the agents of each TARGET. A target is an agent, such as bots.py:clerk, a dict of agents by name, or a file
-    or module with agents. The worker takes runs that are queued, continues those that a person has answered, and takes
-    over those whose process has ended. At SIGTERM and Ctrl-C it takes no more runs, lets calls end, and gives its runs
-    back; a second Ctrl-C ends it at once. It does not start if an agent needs deps, and has none.
+    A TARGET is an agent, such as bots.py:clerk, a dict of agents by name, or a file or module with agents. The worker
+    picks up queued runs, resumes runs whose requests were answered, and takes over runs whose process died. On SIGTERM
+    and Ctrl-C it drains: it finishes the calls in flight and releases its runs; a second Ctrl-C exits immediately. It
+    does not start if an agent needs deps and has none.
 
     \b
     toolsemble work bots.py:clerk --journal runs.db
-    """  # noqa: D301 - click reads the backspace
+    """
     from toolsemble._cli.runs_command import do_runs
 
     return do_runs(targets, url, options.make_screen(), **given)

@@ -1,4 +1,4 @@
-"""Write the events of a run as lines of JSON, for programs."""
+"""Write a run's events as JSON Lines, for programs."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class JsonOutput:
         if isinstance(event, TextDelta):
             self._pieces.append(event.text)
         elif isinstance(event, (CallRequested, ModelRetried, TurnEnded)):
-            self._pieces = []  # it is in a message now, or is discarded
+            self._pieces = []  # it is part of a message now, or was discarded
         self._screen.write(json_line({"kind": event.kind, **_event_fields(event)}))
 
     def tick(self) -> None:
         """Do nothing: programs need no progress."""
 
     def end(self, error: BaseException | None, partial: AgentResult) -> str:
-        """Write the last line of a run that did not finish; return the text of the unfinished reply."""
+        """Write the last line of an unfinished run; return the unfinished reply's text."""
         why = {"kind": "interrupted"} if error is None else _error_fields(error)
         text = "".join(self._pieces).rstrip()
         self._screen.write(json_line({**why, "text": text, **_totals(partial)}))

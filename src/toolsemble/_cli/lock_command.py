@@ -1,4 +1,4 @@
-"""The command ``lock``, which pins the tools of targets, and shows what has changed since."""
+"""The command ``lock``: pin the tools of targets, and show later changes."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def lock_targets(
 ) -> Exit:
     """Pin the tools of targets and of a gateway, or show what has changed since.
 
-    :param file: the lock file; None: that of the gateway, or ``toolsemble.lock``
-    :param config: the file of the gateway
+    :param file: the lock file; None: the gateway's, or ``toolsemble.lock``
+    :param config: the gateway's configuration file
     """
     if not targets and config is None:
-        raise ToolDefinitionError("There is nothing to lock: name a target, or a gateway with --config")
+        raise ToolDefinitionError("Nothing to lock: name a target, or a gateway with --config")
     command = [*targets, *(["--config", config] if config else []), *(["--file", file] if file else [])]
     with _open_sources(targets, file, config) as (sources, place):
         if check:
@@ -46,7 +46,7 @@ def lock_targets(
 def _open_sources(
     targets: Sequence[str], file: str | None, config: str | None
 ) -> Iterator[tuple[dict[str, list[object]], str]]:
-    """Yield the tools by source, and the lock file; in the folder of the gateway, if there is one."""
+    """Yield the tools by source, and the lock file; inside the gateway's folder, if there is one."""
     sources = _load_sources(targets)
     if config is None:
         yield sources, file or _DEFAULT
@@ -61,7 +61,7 @@ def _open_sources(
 
 
 def _write_lock(sources: Mapping[str, Sequence[object]], file: str, screen: Screen, *, as_json: bool) -> Exit:
-    """Pin the tools, and show what has changed since they were pinned before."""
+    """Pin the tools, and show changes since the previous pins."""
     lock = ToolLock(file)
     known = read_lock(lock.path) or {}
     changes = {source: lock.compare(source, tools) for source, tools in sources.items() if source in known}
@@ -79,7 +79,7 @@ def _check_lock(
     changes = {source: lock.compare(source, tools) for source, tools in sources.items()}
     _show_changes(changes, screen, as_json=as_json)
     if not any(changes.values()):
-        screen.report(f"{file}: {_count(sources)}, as pinned")
+        screen.report(f"{file}: {_count(sources)}, unchanged")
         return Exit.DONE
     advice = shlex.join(["toolsemble", "lock", *command])
     screen.report(f"{file} differs; review the changes, and pin them with: {advice}")
@@ -87,7 +87,7 @@ def _check_lock(
 
 
 def _load_sources(targets: Sequence[str]) -> dict[str, list[object]]:
-    """Return the tools of the targets by source: the target itself, or the server that a tool belongs to."""
+    """Return the tools of the targets by source: the target itself, or a tool's server."""
     sources: dict[str, list[object]] = {}
     for target in split_targets(targets):
         if target.startswith(PREFIX):
@@ -102,7 +102,7 @@ def _load_sources(targets: Sequence[str]) -> dict[str, list[object]]:
 
 
 def _load_gateway(settings: GatewaySettings) -> dict[str, list[object]]:
-    """Return the tools of a gateway by source; its servers are started, without the lock."""
+    """Return a gateway's tools by source; start its servers, without the lock."""
     from toolsemble.mcp._gateway.gateway import build_client
 
     clients = [build_client(each, None).client for each in settings.servers]

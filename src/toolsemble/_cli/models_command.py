@@ -53,7 +53,7 @@ def serve(name: str | None, host: str, port: int, api_key: str | None, screen: S
 
 
 def _pull_weights(name: str | None, screen: Screen) -> Path:
-    """Return the file of an embedded model; show its size and license before a download."""
+    """Return an embedded model's file; show its size and license before a download."""
     from toolsemble import weights
 
     found: Path | None = weights.located(name)

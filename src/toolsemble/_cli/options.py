@@ -1,4 +1,4 @@
-"""The options that every command has, its exit codes, and the one-line messages of errors."""
+"""The options common to all commands, exit codes, and one-line error messages."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Exit(IntEnum):
     USAGE_ERROR = 2
     """The command is not valid: an unknown option, tool or model, or a missing package."""
     STOPPED = 3
-    """A budget was exhausted, a reviewer stopped the run or rejected a call, or the run waits for a person; there may
+    """A budget was exhausted, a reviewer stopped the run or rejected a call, or the run waits for approval; there may
     still be an answer."""
     INTERRUPTED = 130
     """Ctrl-C."""
     BROKEN_PIPE = 141
-    """The reader of the output has closed it."""
+    """The reader closed the output (SIGPIPE)."""
 
 
 def exit_code_for(error: BaseException) -> Exit:
@@ -85,7 +85,7 @@ def format_age(seconds: float) -> str:
 
 
 def open_store(file: str, secret: str | None) -> ReviewStore:
-    """Return the store of a file or a URL; raise ToolConfigurationError if its secret is not known."""
+    """Return the store at a path or URL; raise ToolConfigurationError if its secret is unknown."""
     if secret is None and "://" not in file and not Path(f"{file}.key").exists():
         raise errors.ToolConfigurationError(
             f"The review store '{file}' has no file '{file}.key'; set TOOLSEMBLE_REVIEW_SECRET to its secret"
@@ -109,7 +109,7 @@ class GlobalOptions:
     debug: bool = False
     """Whether errors are shown with their traceback."""
     colors: bool | None = None
-    """Whether to use colors; None: if the stream is a terminal."""
+    """Whether to use colors; None: only in a terminal."""
 
     def make_screen(self) -> Screen:
         """Return the screen of a command."""
@@ -119,7 +119,7 @@ class GlobalOptions:
 
 
 def common_options(command: _Function) -> _Function:
-    """Add the options of every command, so that they are accepted before and after its name."""
+    """Add the common options, so that they are accepted before and after a command's name."""
 
     def debug(ctx: click.Context, _: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click's signature
         ctx.ensure_object(GlobalOptions).debug |= given
@@ -136,11 +136,11 @@ def common_options(command: _Function) -> _Function:
 deps_option = click.option(
     "--deps",
     metavar="MODULE:NAME",
-    help="The deps of tools, such as shop.py:shop: an object, or what an agent's make_deps takes.",
+    help="The tools' deps, such as shop.py:shop: an object, or anything that make_deps accepts.",
 )
 """The option of commands that call tools."""
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Write lines of JSON.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON Lines.")
 """The option of commands that can write JSON."""
 
 
@@ -148,17 +148,17 @@ class _StorePath(click.Path):
     """The path of a file that exists, or a URL."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return a URL as it is; the store reads it."""
+        """Return a URL unchanged; the store parses it."""
         return value if "://" in value else super().convert(value, param, ctx)
 
 
 STORE = _StorePath(exists=True, dir_okay=False)
-"""The file of a store, or its URL."""
+"""A store's path or URL."""
 
 secret_option = click.option(
     "--secret",
     envvar="TOOLSEMBLE_REVIEW_SECRET",
     show_envvar=True,
-    help="The secret of the store, if it is not in FILE.key.",
+    help="The store's secret, if it is not in FILE.key.",
 )
-"""The option for the secret of a review store."""
+"""The option for a review store's secret."""

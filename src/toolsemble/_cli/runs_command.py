@@ -1,4 +1,4 @@
-"""The commands ``runs`` and ``work``: show, continue and settle the runs of a journal, and do them with a worker."""
+"""The commands ``runs`` and ``work``: show, resume and settle a journal's runs, and execute them."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ _NO_LIMIT = 10**9
 
 
 def open_journal(url: str | None, *, may_create: bool = False, **settings: Any) -> RunJournal:
-    """Return the journal of a command; raise ToolConfigurationError if it does not exist.
+    """Return a command's journal; raise ToolConfigurationError if it does not exist.
 
-    :param may_create: whether a file that is missing is created
+    :param may_create: whether to create a missing file
     """
     if not url:
         raise ToolConfigurationError("Which journal? Pass --journal runs.db, or set TOOLSEMBLE_JOURNAL")
     if "://" not in url and not may_create and not Path(url).exists():
-        raise ToolConfigurationError(f"There is no journal '{url}'; pass the file of a RunJournal")
+        raise ToolConfigurationError(f"There is no journal '{url}'; pass a RunJournal's file")
     return RunJournal(url, **settings)
 
 
@@ -63,7 +63,7 @@ def list_runs(journal: RunJournal, state: RunStatus | None, screen: Screen, *, a
         about = _find_reasons(journal)
         show_list(screen, _RUN_COLUMNS, [_to_row(run, about, time.time()) for run in found])
     else:
-        screen.report("There are no runs." if state is None else f"No run is {state}.")
+        screen.report("The journal has no runs." if state is None else f"No run is {state}.")
     return Exit.DONE
 
 
@@ -90,27 +90,31 @@ def show_run(journal: RunJournal, run_id: str, screen: Screen, *, full: bool, as
 
 
 def begin_run(journal: RunJournal, screen: Screen, run_id: str, agent: str, prompt: str, memory_id: str | None) -> Exit:
-    """Record a run to be done by a worker."""
+    """Queue a run for a worker."""
     journal.begin(run_id, agent, prompt, memory_id=memory_id)
     screen.answer(f"{_find(journal, run_id).state}: {run_id}")
     return Exit.DONE
 
 
 def resume_run(journal: RunJournal, run_id: str, target: str, screen: Screen, deps: str | None = None) -> Exit:
-    """Continue a run with the agent of its name, and write its answer."""
-    agents, name = load_agents([target]), _find(journal, run_id).agent
+    """Resume a run with its agent, and write its answer."""
+    record, agents = _find(journal, run_id), load_agents([target])
+    name = record.agent
     if name not in agents:
         known = ", ".join(map(escape_line, agents))
         raise ToolDefinitionError(
-            f"Run {run_id!r:.80} is one of the agent {name!r:.80}, which {target!r:.80} does not have; it has {known}"
+            f"Run {run_id!r:.80} belongs to agent {name!r:.80}, which {target!r:.80} does not have; it has {known}"
         )
-    result = asyncio.run(journal.resume(run_id, agents[name], deps=load_deps(deps)))
+    given = load_deps(deps)
+    if record.state != "done":  # a recorded answer needs none
+        agents[name].check_deps(given)
+    result = asyncio.run(journal.resume(run_id, agents[name], deps=given))
     screen.answer(result.text)
     return Exit.DONE
 
 
 def cancel_run(journal: RunJournal, run_id: str, screen: Screen, *, store: str | None, secret: str | None) -> Exit:
-    """Cancel a run, and close its questions in a review store."""
+    """Cancel a run, and close its pending requests in a review store."""
     if store is None:
         journal.cancel(run_id)
     else:
@@ -121,7 +125,7 @@ def cancel_run(journal: RunJournal, run_id: str, screen: Screen, *, store: str |
 
 
 def list_unknown(journal: RunJournal, screen: Screen, *, as_json: bool) -> Exit:
-    """Write the calls of unknown outcome, oldest first."""
+    """Write the calls with unknown outcome, oldest first."""
     found = journal.unknown()
     if as_json:
         for call in found:
@@ -136,7 +140,7 @@ def list_unknown(journal: RunJournal, screen: Screen, *, as_json: bool) -> Exit:
 def resolve_call(
     journal: RunJournal, run_id: str, place: str, screen: Screen, *, happened: bool, result: str | None
 ) -> Exit:
-    """Settle a call of unknown outcome; raise ToolsembleError if there is none at that place."""
+    """Settle a call with unknown outcome; raise ToolsembleError if there is none at that place."""
     try:
         journal.resolve(run_id, place, happened=happened, result=result)
     except ValueError as error:
@@ -147,7 +151,7 @@ def resolve_call(
 
 
 def fork_run(journal: RunJournal, screen: Screen, run_id: str, after: str, new_id: str) -> Exit:
-    """Record a new run that begins like another one; raise ToolsembleError if there is no such turn."""
+    """Queue a copy of a run up to a turn; raise ToolsembleError if there is no such turn."""
     try:
         journal.fork(run_id, after, new_id)
     except ValueError as error:
@@ -157,24 +161,24 @@ def fork_run(journal: RunJournal, screen: Screen, run_id: str, after: str, new_i
 
 
 def take_over_run(journal: RunJournal, run_id: str, screen: Screen) -> Exit:
-    """Take a run from a process that hangs."""
+    """Take a run from a hung process."""
     journal.take_over(run_id)
     state = _find(journal, run_id).state
     screen.answer(f"{state}: {run_id}")
     if state == "failed":
-        screen.report(f"No process has it; 'toolsemble runs retry {run_id}' puts it back into the queue.")
+        screen.report(f"No process drives it; 'toolsemble runs retry {run_id}' queues it again.")
     return Exit.FAILED if state == "failed" else Exit.DONE
 
 
 def retry_run(journal: RunJournal, run_id: str, screen: Screen) -> Exit:
-    """Put a failed run back into the queue."""
+    """Queue a failed run again."""
     journal.retry(run_id)
     screen.answer(f"{_find(journal, run_id).state}: {run_id}")
     return Exit.DONE
 
 
 def forget_runs(journal: RunJournal, days: float, screen: Screen) -> Exit:
-    """Delete the runs that ended some days ago."""
+    """Delete runs that ended more than this many days ago."""
     screen.answer(f"deleted: {journal.forget(days * 24 * 3600)}")
     return Exit.DONE
 
@@ -189,7 +193,7 @@ def do_runs(
     deps: str | None = None,
     **settings: Any,
 ) -> Exit:
-    """Do the runs of a journal until the process is to stop, or there is nothing to do."""
+    """Execute a journal's runs until the process is told to stop, or is idle."""
     agents, settings["deps"] = load_agents(split_targets(targets)), load_deps(deps)
     for agent in agents.values():
         agent.check_deps(settings["deps"])  # before a journal is created
@@ -201,7 +205,7 @@ def do_runs(
 
 
 def load_agents(targets: Sequence[str]) -> dict[str, Agent]:
-    """Return the agents of targets by the names that runs are begun with.
+    """Return the agents of targets by the names that runs use.
 
     >>> load_agents(["math:pi"])
     Traceback (most recent call last):
@@ -229,13 +233,13 @@ def _load_agents(target: str) -> Mapping[str, Agent]:
         return {agent.name: agent for agent in agents}
     if not isinstance(thing, Agent):
         kind = with_article(type(thing).__name__)
-        raise ToolDefinitionError(f"{target!r:.80} is not an agent, but {kind}; name one, such as bots.py:clerk")
+        raise ToolDefinitionError(f"{target!r:.80} is not an agent but {kind}; name one, such as bots.py:clerk")
     return {thing.name: thing}
 
 
 @contextmanager
 def _report(screen: Screen) -> Iterator[None]:
-    """Write what the worker logs to standard error."""
+    """Write the worker's log to standard error."""
     handler = _ScreenHandler(screen)
     level = LOGGER.level
     LOGGER.addHandler(handler)
@@ -267,23 +271,23 @@ def _find(journal: RunJournal, run_id: str) -> RunRecord:
 
 
 def _find_reasons(journal: RunJournal) -> dict[str, str]:
-    """Return why runs that have not ended do not go on, by their ids: left behind, or a call has to be settled."""
-    left = {row.run: "left behind" for row in journal.find_work() if row.state == "running"}
-    unknown = {call.run_id: f"somebody to settle {call.tool} at {call.place}" for call in journal.unknown()}
+    """Return why unfinished runs are stuck, by their ids: abandoned, or a call has to be settled."""
+    left = {row.run: "abandoned" for row in journal.find_work() if row.state == "running"}
+    unknown = {call.run_id: f"{call.tool} at {call.place} to be settled" for call in journal.unknown()}
     return unknown | left
 
 
 def _describe_state(run: RunRecord, reasons: Mapping[str, str]) -> str:
-    """Return what a run that has not ended waits for, or who drives it."""
+    """Return what an unfinished run waits for, or which process drives it."""
     if run.state == "waiting":
-        return f"for {f'approval of {run.waits_for}' if run.waits_for else reasons.get(run.run_id, 'a person')}"
+        return f"for {f'approval of {run.waits_for}' if run.waits_for else reasons.get(run.run_id, 'approval')}"
     if run.state == "running":
-        return f"left behind by {run.owner}" if reasons.get(run.run_id) == "left behind" else f"driven by {run.owner}"
+        return f"abandoned by {run.owner}" if reasons.get(run.run_id) == "abandoned" else f"driven by {run.owner}"
     return ""
 
 
 def _describe(run: RunRecord, reasons: Mapping[str, str], changes: Sequence[str]) -> dict[str, str]:
-    """Return the lines about a run, by their titles; those without a text are left out."""
+    """Return the lines about a run by their titles, without empty ones."""
     now = time.time()
     lines = {
         "run": run.run_id,

@@ -1,4 +1,4 @@
-"""Standard output for answers and standard error for all else: messages, prints of tools, and questions."""
+"""Standard output for answers, standard error for everything else: messages, tools' prints, and questions."""
 
 from __future__ import annotations
 
@@ -8,19 +8,10 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from typing import Any
 
+from toolsemble import review as reviewers
 from toolsemble._runtime.terminal import NO_TERMINAL, OutputStream, find_terminal, wrap_text
 from toolsemble._runtime.text import escape_line, escape_prose
-from toolsemble.review import (
-    AutoApprove,
-    AutoReject,
-    ConsoleReview,
-    ExitEarly,
-    RememberReview,
-    ReviewDecision,
-    ReviewHandler,
-)
-from toolsemble.review._request import ReviewRequest
-from toolsemble.review._reviewer import Reviewer
+from toolsemble.review._request import Reviewer, ReviewRequest
 
 _CLEAR = "\r\x1b[2K"
 
@@ -34,9 +25,9 @@ class Screen:
     """
 
     def __init__(self, *, colors: bool | None = None) -> None:
-        """Use the standard streams of the process.
+        """Use the process's standard streams.
 
-        :param colors: whether to use colors; None: if the stream is a terminal and NO_COLOR is not set
+        :param colors: whether to use colors; None: if the stream is a terminal and NO_COLOR is unset
         """
         self.out = OutputStream(sys.stdout, colors=colors)
         self.err = OutputStream(sys.stderr, colors=colors)
@@ -84,7 +75,7 @@ class Screen:
 
     @contextmanager
     def suspend(self) -> Iterator[None]:
-        """Leave the terminal to other code; writes are held back until the end."""
+        """Release the terminal to other code; buffer writes until the end."""
         with self._lock:
             self.close_line()
             self.clear_status()
@@ -110,7 +101,7 @@ class Screen:
 
 
 def format_progress(fraction: object, message: object) -> str:
-    """Return the progress of a call on one line; ignore a fraction or a message of the wrong type.
+    """Return a call's progress as one line; ignore a fraction or a message of the wrong type.
 
     >>> format_progress(0.4, "page 4 of 10"), format_progress("odd", None)
     ('40% page 4 of 10', '')
@@ -122,12 +113,12 @@ def format_progress(fraction: object, message: object) -> str:
 def redirect_prints() -> AbstractContextManager[Any]:
     """Return a context in which prints go to standard error, unless standard output is a terminal.
 
-    A screen that was created before keeps its stream.
+    Screens created earlier keep their stream.
 
     >>> with redirect_prints():
     ...     print("loaded")
     """
-    # At a terminal it does no harm, and a reviewer that asks there needs the original stream.
+    # In a terminal it does no harm, and a console reviewer needs the original stream.
     return nullcontext() if sys.stdout.isatty() else redirect_stdout(sys.stderr)
 
 
@@ -141,26 +132,26 @@ class TerminalReview(Reviewer):
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
         shown = screen.out if screen.out.is_terminal else screen.err
-        self._console = ConsoleReview(colors=shown.colors)
+        self._console = reviewers.ConsoleReview(colors=shown.colors)
 
-    def review(self, request: ReviewRequest) -> ReviewDecision:
+    def review(self, request: ReviewRequest) -> reviewers.ReviewDecision:
         """Return the person's decision."""
         if find_terminal(sys.stdin) is None:
             name = escape_line(request.tool_name, _MAX_NAME)
             self._screen.report(f"toolsemble: '{name}' is rejected: {NO_TERMINAL}; {_ADVICE}")
-            return ExitEarly(NO_TERMINAL)
+            return reviewers.ExitEarly(NO_TERMINAL)
         with self._screen.suspend():
             return self._console.review(request)
 
 
-def make_reviewer(approve: str, screen: Screen) -> ReviewHandler:
+def make_reviewer(approve: str, screen: Screen) -> reviewers.ReviewHandler:
     """Return the review handler for a value of ``--approve``.
 
     >>> make_reviewer("never", Screen())
-    AutoReject(reason='nothing that needs approval may run (--approve never)')
+    AutoReject(reason='calls that need approval are rejected (--approve never)')
     """
     if approve == "always":
-        return AutoApprove()
+        return reviewers.AutoApprove()
     if approve == "never":
-        return AutoReject("nothing that needs approval may run (--approve never)")
-    return RememberReview(TerminalReview(screen))
+        return reviewers.AutoReject("calls that need approval are rejected (--approve never)")
+    return reviewers.RememberReview(TerminalReview(screen))

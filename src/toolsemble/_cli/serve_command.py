@@ -1,4 +1,4 @@
-"""The command ``serve``, which serves tools by the Model Context Protocol, also as a gateway."""
+"""The command ``serve``: serve tools over the Model Context Protocol, also as a gateway."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NOT_A_NAME = re.compile("[^a-zA-Z0-9_-]")
 
 @contextmanager
 def open_config(path: str | None) -> Iterator[GatewaySettings]:
-    """Yield the settings of a file; in the block, relative paths are relative to its folder."""
+    """Yield a file's settings; inside the block, relative paths are relative to its folder."""
     if path is None:
         yield GatewaySettings()
         return
@@ -46,10 +46,10 @@ def open_config(path: str | None) -> Iterator[GatewaySettings]:
 def load_parts(
     settings: GatewaySettings, loaded: Sequence[tuple[str, list[object]]], config: str | None = None
 ) -> Parts:
-    """Return what the names in the settings stand for; nothing is started.
+    """Return the objects that the settings name, without starting anything.
 
-    :param loaded: the tools of targets that are not in the settings
-    :param config: the file of the settings, for messages
+    :param loaded: the tools of targets outside the settings
+    :param config: the settings file, for messages
     """
     reviewer = _load_reviewer(settings)
     lock = load_lock(settings, config, reviewer)
@@ -67,7 +67,7 @@ def load_parts(
 
 
 def load_lock(settings: GatewaySettings, config: str | None, reviewer: ReviewHandler | None = None) -> ToolLock | None:
-    """Return the lock of a gateway; None without one."""
+    """Return a gateway's lock; None without one."""
     if settings.lock is None:
         return None
     actions: Any = settings.lock.actions
@@ -78,13 +78,13 @@ def load_lock(settings: GatewaySettings, config: str | None, reviewer: ReviewHan
 
 
 def load_own_tools(target: str) -> list[object]:
-    """Return the tools of a target that is not a server; an agent is a tool named after its attribute."""
+    """Return the tools of a target other than a server; an agent becomes a tool named after its attribute."""
     name = target.rpartition(":")[2]
     found = load_object(target) if ":" in target and name.isidentifier() else None
     make_tool = getattr(found, "as_tool", None)
     if make_tool is None:
         return load_tools(target)
-    return [make_tool(name, "Does a task, or answers a question, in plain text")]
+    return [make_tool(name, "Performs a task or answers a question, in plain text")]
 
 
 def _build_named(target: str, lock: ToolLock | None) -> list[NamedClient]:
@@ -98,7 +98,7 @@ def _find_box(target: str, box: Toolbox, lock: ToolLock | None) -> ServedBox:
 
 
 def _leave_out_members(tools: list[object], boxes: Sequence[ServedBox]) -> list[object]:
-    """Return the tools of a target without its toolboxes, and without the tools in them: a module has both."""
+    """Return a target's tools without its toolboxes and their tools: a module has both."""
     inside = {id(tool) for each in boxes for tool in each.box}
     return [each for each in tools if not isinstance(each, Toolbox) and id(each) not in inside]
 
@@ -146,28 +146,28 @@ _MAX_NAME = 80
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """The options of the command."""
+    """The command's options."""
 
     http: str | None = None
-    """The address; None: that of the file, or standard input and output."""
+    """The address; None: the file's, or standard input and output."""
     gates: tuple[str, ...] = ()
     """Names and patterns of tools that need approval."""
     hosts: tuple[str, ...] = ()
-    """The names under which clients reach it."""
+    """The host names under which clients reach it."""
     lock: str | None = None
-    """The lock file; None: that of the configuration file."""
+    """The lock file; None: the one in the configuration file."""
     config: str | None = None
     """The configuration file."""
     deps: str | None = None
-    """The target of the deps of the tools."""
+    """The target of the tools' deps."""
 
 
 def serve_targets(targets: Sequence[str], options: ServeOptions, screen: Screen) -> Exit:
-    """Serve the tools of targets and of a file until the client leaves, or the program is interrupted."""
+    """Serve the tools of targets and a file until the client disconnects or the program is interrupted."""
     found = split_targets(targets)
     if not found and options.config is None:
-        raise ToolDefinitionError("There is nothing to serve: name a target, or a file with --config")
-    with redirect_prints():  # what a module prints while it is loaded must not reach the protocol
+        raise ToolDefinitionError("Nothing to serve: name a target, or a file with --config")
+    with redirect_prints():  # a module's prints while it is loaded must not reach the protocol
         # Before the folder of the file becomes the working directory.
         own = [(target, load_own_tools(target)) for target in found if not target.startswith(PREFIX)]
         deps = _load_deps(options.deps)
@@ -192,12 +192,12 @@ def serve_targets(targets: Sequence[str], options: ServeOptions, screen: Screen)
 def _load_deps(target: str | None) -> Any:
     deps = load_deps(target)
     if isinstance(deps, DepsMaker):
-        raise ToolConfigurationError(f"--deps {target!r:.80}: a server needs an object, which all calls share")
+        raise ToolConfigurationError(f"--deps {target!r:.80}: a server needs an object, shared by all calls")
     return deps
 
 
 def merge_options(settings: GatewaySettings, servers: Sequence[str], options: ServeOptions) -> GatewaySettings:
-    """Return the settings of a file with the options of the command, which come first.
+    """Return a file's settings with the command's options, which take precedence.
 
     >>> merge_options(GatewaySettings(), [], ServeOptions(gates=("*delete*",))).approval.tools
     ('*delete*',)
@@ -217,13 +217,13 @@ def merge_options(settings: GatewaySettings, servers: Sequence[str], options: Se
 
 
 def _make_absolute(target: str) -> str:
-    """Return the target of a server, with the path of a file that is relative to the working directory now."""
+    """Return a server's target, with a file path relative to the current working directory."""
     path = Path(target.removeprefix(PREFIX).strip())
     return f"{PREFIX}{path.absolute()}" if path.suffix == ".json" and path.is_file() else target
 
 
 def _is_toolbox_alone(settings: GatewaySettings, parts: Parts) -> bool:
-    """Return whether one toolbox is all that is served, with nothing around it but gates and a lock."""
+    """Return whether a single toolbox is served, wrapped only in gates and a lock."""
     own = replace(settings.approval, tools=())
     is_plain = own == ApprovalSettings() and settings.sinks == SinkSettings() and settings.ledger is None
     has_limits = bool(settings.rules or settings.limits)
@@ -243,7 +243,7 @@ def _serve_gateway(settings: GatewaySettings, parts: Parts, screen: Screen) -> N
 
 
 def _serve_toolbox(settings: GatewaySettings, parts: Parts, screen: Screen) -> None:
-    """Serve one toolbox as it is, with its own reviewer, hooks and sinks; only gates and a lock are added."""
+    """Serve one toolbox with its own reviewer, hooks and sinks; add only gates and a lock."""
     (served,) = parts.boxes
     gates = settings.approval.tools
     box = served.box.around(approve=gates) if gates else served.box
@@ -252,7 +252,7 @@ def _serve_toolbox(settings: GatewaySettings, parts: Parts, screen: Screen) -> N
 
 
 def _report(settings: GatewaySettings, names: Sequence[str], unused: Sequence[str], screen: Screen) -> None:
-    """Say what is served where, and which patterns match nothing."""
+    """Report the served tools and address, and patterns that match nothing."""
     for pattern in unused:
         screen.report(f"toolsemble: {escape_line(repr(pattern), _MAX_NAME)} matches none of the tools")
     if settings.http is not None:

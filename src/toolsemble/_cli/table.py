@@ -1,4 +1,4 @@
-"""Write tables: aligned at a terminal, tab-separated in a pipe."""
+"""Write tables: aligned in a terminal, tab-separated in a pipe."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from toolsemble._runtime.extras import import_extra
 from toolsemble._runtime.terminal import count_cells
 from toolsemble._runtime.text import escape_line
 
-_MIN_WIDTH = 40  # on narrower terminals lines wrap, as the table would drop text
+_MIN_WIDTH = 40  # in narrower terminals lines wrap, because the table would drop text
 _GAP = 2
-_READABLE = 24  # cells of a column that is cut; with fewer, other columns are left out first
+_READABLE = 24  # minimum width of a truncated column; below it, other columns are omitted first
 _NARROWEST = 4
 _SHORT_ID = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table whose rows are one line each; what happens to it if the terminal is too narrow."""
+    """A column of a one-line-per-row table, and its behavior in a narrow terminal."""
 
     title: str
     """The title."""
     is_cut: bool = False
-    """Whether its texts are cut."""
+    """Whether its texts are truncated."""
     is_optional: bool = False
-    """Whether it is left out; also if it has no texts."""
+    """Whether it may be omitted; also if it has no texts."""
 
 
 def show_table(screen: Screen, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    r"""Write rows to standard output: as a table at a terminal, else as tab-separated lines without titles.
+    r"""Write rows to standard output: as a table in a terminal, else as tab-separated lines without titles.
 
-    Long texts are wrapped at a terminal; :func:`show_list` cuts them.
+    Long texts are wrapped in a terminal; :func:`show_list` truncates them.
 
     >>> show_table(Screen(), ["tool", "does"], [["now", "The\ttime."]])
     now	The\ttime.
@@ -50,7 +50,7 @@ def show_table(screen: Screen, titles: Sequence[str], rows: Sequence[Sequence[st
 
 
 def show_list(screen: Screen, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
-    """Write rows as :func:`show_table` does, each on one line: cut at a terminal, whole in a pipe.
+    """Write rows like :func:`show_table`, one line each: truncated in a terminal, in full in a pipe.
 
     >>> show_list(Screen(), [Column("id"), Column("about", is_cut=True)], [["7", "tea " * 3]])
     7	tea tea tea
@@ -65,12 +65,12 @@ def show_list(screen: Screen, columns: Sequence[Column], rows: Sequence[Sequence
 
 
 def shorten_ids(screen: Screen, ids: Iterable[str]) -> dict[str, str]:
-    """Return how a list writes each id: at a terminal the shortest start that no other has, in a pipe all of it."""
+    """Return how a list writes each id: in a terminal as its shortest unique prefix, in a pipe in full."""
     return find_short_ids(ids) if screen.out.is_terminal else {each: each for each in ids}
 
 
 def find_short_ids(ids: Iterable[str]) -> dict[str, str]:
-    """Return for each id its shortest start that no other has, and at least 8 characters of it.
+    """Return each id's shortest unique prefix, at least 8 characters long.
 
     >>> find_short_ids(["4f1c09aa01", "4f1c09aa02", "5a", "5a11223344"])
     {'4f1c09aa01': '4f1c09aa01', '4f1c09aa02': '4f1c09aa02', '5a': '5a', '5a11223344': '5a112233'}
@@ -94,7 +94,7 @@ def _write_lines(screen: Screen, rows: Sequence[Sequence[str]]) -> None:
 
 
 def _fit(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> dict[int, int]:
-    """Return the width of each column that is shown, by its place; without more room than the terminal has.
+    """Return the width of each visible column by its index, within the terminal's width.
 
     >>> columns = [Column("id"), Column("about", is_cut=True), Column("run", is_optional=True)]
     >>> _fit(columns, [["4f1c", "x" * 30, "order-17"]], 40), _fit(columns, [["4f1c", "x" * 30, "order-17"]], 30)
@@ -117,7 +117,7 @@ def _fit(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -
 
 
 def _needed(columns: Sequence[Column], widths: dict[int, int]) -> int:
-    """Return the width of a table whose cut columns can still be read."""
+    """Return the minimum width of a table with readable truncated columns."""
     cells = [min(width, _READABLE) if columns[place].is_cut else width for place, width in widths.items()]
     return sum(cells) + _GAP * (len(cells) - 1)
 
@@ -136,7 +136,7 @@ def _width(screen: Screen) -> int:
 
 
 def _render(screen: Screen, columns: Sequence[dict[str, Any]], rows: Sequence[Sequence[str]]) -> str:
-    """Return the table as text for a terminal; cells are not read as markup."""
+    """Return the table as terminal text; cells are not parsed as markup."""
     rich_console, rich_table, rich_text = (
         import_extra(f"rich.{name}", extra="cli", user="A table") for name in ("console", "table", "text")
     )

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BuiltIn:
-    """A built-in tool and its setting, which is written after a colon.
+    """A built-in tool and its setting, written after a colon.
 
     >>> BUILT_INS["file_read"].form
     'file_read:DIR'
@@ -48,11 +48,11 @@ class BuiltIn:
     make: Callable[[str], Any]
     """Creates the tool from a setting, which may be empty."""
     setting: str = ""
-    """The placeholder of the setting; empty: it has none."""
+    """The setting's placeholder; empty: no setting."""
     needed: bool = False
     """Whether the setting is required."""
     example: str = "."
-    """A setting with which the tool can be shown."""
+    """An example setting."""
 
     @property
     def form(self) -> str:
@@ -103,12 +103,12 @@ BUILT_INS: Mapping[str, BuiltIn] = MappingProxyType({each.name: each for each in
 
 
 PREFIX = "mcp:"
-"""How such a target begins."""
+"""The prefix of such a target."""
 _LONGEST = 39
 
 
 def load_servers(target: str) -> list[object]:
-    """Start the servers of a target, and return their tools; they end with the program.
+    """Start a target's servers, and return their tools; they stop with the program.
 
     >>> load_servers("mcp:")
     Traceback (most recent call last):
@@ -121,7 +121,7 @@ def load_servers(target: str) -> list[object]:
 def build_clients(target: str, **options: Any) -> list[MCPClient]:
     """Return a client for each server of a target, not started.
 
-    :param options: options of all clients
+    :param options: options for all clients
 
     >>> build_clients("mcp:https://tools.example.com/mcp")
     [<MCPClient 'tools.example.com', not running>]
@@ -157,7 +157,7 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 
 def load_file(path: str) -> ModuleType:
-    """Run a file and return its module; raise if it cannot be loaded. A loaded file is not run again.
+    """Run a file and return its module; raise if it cannot be loaded. A loaded file is not rerun.
 
     >>> load_file("nothing.py")
     Traceback (most recent call last):
@@ -209,9 +209,9 @@ def load_module(name: str) -> ModuleType | None:
 
 
 def find_tools(module: ModuleType) -> dict[str, object]:
-    """Return the tools, toolboxes, pipelines and objects with tools that a module defines, by name.
+    """Return a module's tools, toolboxes, pipelines and objects with tools, by name.
 
-    Imported objects are included only if ``__all__`` names them.
+    Imported objects are included only if ``__all__`` lists them.
     """
     found = {name: getattr(module, name, None) for name in _public_names(module)}
     return {name: value for name, value in found.items() if _has_tools(value)}
@@ -247,7 +247,7 @@ def _load_error(name: str, problem: BaseException) -> ToolDefinitionError:
 
 
 def _imported_names(module: ModuleType) -> set[str]:
-    """Return the names that a module imports and does not assign again afterwards."""
+    """Return the names that a module imports and does not reassign."""
     try:
         tree = ast.parse(inspect.getsource(module))
     except (OSError, SyntaxError, TypeError):  # the source is not available
@@ -262,7 +262,7 @@ def _imported_names(module: ModuleType) -> set[str]:
 
 
 def _walk_statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Yield the statements of a module in order, including nested ones, but not those in functions and classes."""
+    """Yield a module's statements in order, including nested ones, except in functions and classes."""
     for statement in body:
         yield statement
         if not isinstance(statement, _SCOPES):
@@ -291,7 +291,7 @@ _MAX_SHOWN = 20
 
 
 def split_targets(texts: Iterable[str]) -> list[str]:
-    """Return the targets in texts, each of which may contain several, separated by commas.
+    """Return the targets in texts that may each contain several, separated by commas.
 
     >>> split_targets(["calculator, datetime", "my_module:my_tools"])
     ['calculator', 'datetime', 'my_module:my_tools']
@@ -327,7 +327,7 @@ def load_toolbox(targets: Sequence[str]) -> Toolbox:
 
 
 def load_tools(target: str, *, shown: bool = False) -> list[object]:
-    """Return the tools and toolboxes of a target; raise with the nearest names if it does not exist.
+    """Return a target's tools and toolboxes; raise with the nearest names if it does not exist.
 
     :param shown: whether tools are only shown, so that required settings may be missing
 
@@ -352,14 +352,14 @@ def load_object(target: str, is_wanted: Callable[[object], bool] | None = None) 
 
     Return None if there is no such module.
 
-    :param is_wanted: which objects are proposed in place of an attribute that does not exist; None: tools
+    :param is_wanted: which objects to suggest for a missing attribute; None: tools
 
     >>> load_object("math:pi")
     3.141592653589793
     """
     if target.endswith(":") and target.strip(":"):
         raise ToolDefinitionError(
-            f"{target!r:.80} names nothing after the colon: write {target[:-1]:.80} for all of it, or {target:.80}NAME"
+            f"{target!r:.80} has nothing after the colon: write {target[:-1]:.80} for all of it, or {target:.80}NAME"
         )
     file = _FILE.fullmatch(target)
     if file:
@@ -372,7 +372,7 @@ def load_object(target: str, is_wanted: Callable[[object], bool] | None = None) 
 
 
 def load_deps(target: str | None) -> Any:
-    """Return the deps at a target: an object as it is, a function or a class as what makes them for each run or call.
+    """Return the deps at a target: an object unchanged; a function or class is called for each run or call.
 
     >>> load_deps("math:pi")
     3.141592653589793
@@ -395,15 +395,15 @@ def _get_attribute(
     except AttributeError:
         if is_wanted is not None:
             hint = _suggest(attribute, {name: each for name, each in vars(module).items() if is_wanted(each)})
-            raise ToolDefinitionError(f"{target!r:.80}: there is no {attribute!r:.80} in it{hint}") from None
+            raise ToolDefinitionError(f"{target!r:.80}: it has no {attribute!r:.80}{hint}") from None
         offered = find_tools(module)
         named = {tool.name: tool for each in offered.values() for tool in _expand(each) if hasattr(tool, "name")}
         if attribute in named:
             return named[attribute]
         hint = _suggest(attribute, {**named, **offered})
-        raise ToolDefinitionError(f"{target!r:.80}: there is no {attribute!r:.80} in it{hint}") from None
+        raise ToolDefinitionError(f"{target!r:.80}: it has no {attribute!r:.80}{hint}") from None
     if value is None:
-        raise ToolDefinitionError(f"{target!r:.80}: {attribute!r:.80} is None in it")
+        raise ToolDefinitionError(f"{target!r:.80}: its {attribute!r:.80} is None")
     return value
 
 

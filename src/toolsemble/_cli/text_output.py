@@ -1,4 +1,4 @@
-"""Write the events of a run as text, for people: calls, results, reviews, the answer and the usage."""
+"""Write a run's events as text, for people: calls, results, reviews, the answer and the usage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FENCES = ("```", "~~~")
 
 
 class MarkdownBlocks:
-    r"""A text that is split into blocks as it arrives: at blank lines, but not inside of a fenced block.
+    r"""A text split into blocks as it arrives: at blank lines, except inside a fenced block.
 
     >>> blocks = MarkdownBlocks()
     >>> list(blocks.add("# Rome\n\nAll ro")), list(blocks.add("ads\n\n")), blocks.finish()
@@ -34,7 +34,7 @@ class MarkdownBlocks:
         self._fence = ""
 
     def add(self, text: str) -> Iterator[str]:
-        """Add a piece of the text; yield the blocks that are complete."""
+        """Add a piece of the text; yield the completed blocks."""
         *lines, self._rest = (self._rest + text).split("\n")
         for line in lines:
             self._follow_fence(line.strip()[:3])
@@ -66,7 +66,7 @@ class MarkdownWriter:
         self._blocks = MarkdownBlocks()
 
     def add(self, text: str) -> None:
-        """Add a piece of the text; write the blocks that are complete."""
+        """Add a piece of the text; write the completed blocks."""
         for block in self._blocks.add(text):
             self._write(block)
 
@@ -81,7 +81,7 @@ class MarkdownWriter:
 
 
 def render(text: str, screen: Screen) -> str:
-    """Return Markdown as text for a screen; control characters of the model are escaped before."""
+    """Return Markdown as screen text; the model's control characters are escaped first."""
     from rich.console import Console
     from rich.markdown import Markdown
 
@@ -93,7 +93,7 @@ def render(text: str, screen: Screen) -> str:
         legacy_windows=False,
     )
     with console.capture() as captured:
-        # A link is written with its address, so that a person sees where it leads.
+        # A link is written with its address, so that its target is visible.
         console.print(Markdown(escape_prose(text), hyperlinks=False))
     lines = captured.get().split("\n")
     return "\n".join(line.rstrip() for line in lines)
@@ -110,16 +110,16 @@ _PROGRESS_INTERVAL = 1.0
 _EARLY_REASONS = {
     "loop": "the model repeated itself",
     "max_cost": "the cost limit was reached",
-    "max_iterations": "the limit of calls was reached (--max-calls)",
-    "max_tokens": "the limit of tokens was reached (--max-tokens)",
+    "max_iterations": "the call limit was reached (--max-calls)",
+    "max_tokens": "the token limit was reached (--max-tokens)",
     "max_seconds": "the time limit was reached (--max-seconds)",
-    "max_turns": "the limit of turns was reached",
-    "paused": "a call waits for approval, and its reviewer does not wait",
+    "max_turns": "the turn limit was reached",
+    "paused": "a call is pending approval, and its reviewer does not wait",
 }
 
 
 class Listener(Protocol):
-    """The protocol of objects that receive the events of a run."""
+    """The protocol of objects that receive a run's events."""
 
     def take(self, event: Event) -> None:
         """Handle an event."""
@@ -130,7 +130,7 @@ class Listener(Protocol):
         ...
 
     def end(self, error: BaseException | None, partial: AgentResult) -> str:
-        """Handle the end of a run that did not finish; return the text of the unfinished reply."""
+        """Handle the end of an unfinished run; return the unfinished reply's text."""
         ...
 
 
@@ -166,7 +166,7 @@ class TextOutput:
     def take(self, event: Event) -> None:
         """Write an event."""
         show: Any = getattr(self, f"_{event.kind}", None)
-        if show is not None:  # other events, such as those of sub-calls, are not shown
+        if show is not None:  # other events, such as sub-call events, are not shown
             show(event)
 
     def tick(self) -> None:
@@ -248,7 +248,7 @@ class TextOutput:
     def _review_requested(self, event: events.ReviewRequested) -> None:
         self._activity = f"waiting for approval of {event.request.tool_name}"
         for edit in self._take_edits(event.request.call_id, event.tool_name):
-            # The same call is asked about again: its edit was not accepted.
+            # The same call is sent for review again: its edit was invalid.
             revised = escape_line(edit.revised, _MAX_REASON)
             self._print(
                 "warning", f"  .. {escape_line(event.tool_name, _MAX_LENGTH)}: {revised} does not fit; asked again"
@@ -259,12 +259,12 @@ class TextOutput:
         if isinstance(decision, Continue):
             self._print("good", f"  ok {name}: approved")
         elif isinstance(decision, Edit):
-            self._edits.append(event)  # it is not accepted yet
+            self._edits.append(event)  # it is not validated yet
         else:
             self._print("bad", f"  no {name}: rejected{_format_reason(decision.reason)}")
 
     def _take_edits(self, call_id: str | None, name: str) -> list[Edit]:
-        """Return the edits of a call that were not shown yet, and forget them; without an id it goes by its name."""
+        """Pop a call's edits that were not shown yet; without an id, match by name."""
         mine = [
             each for each in self._edits if (each.tool_name == name if call_id is None else each.call_id == call_id)
         ]
@@ -272,7 +272,7 @@ class TextOutput:
         return [each.decision for each in mine if isinstance(each.decision, Edit)]
 
     def _print_edits(self, record: ToolCallRecord) -> None:
-        """Write that edits were accepted: the call was made with them."""
+        """Report edits as approved: the call was made with them."""
         edits = self._take_edits(record.call.id, record.name)
         if not record.reply.text.startswith(_REJECTED):
             for edit in edits:
@@ -322,12 +322,12 @@ class TextOutput:
         self._screen.close_line()
 
     def _excerpt(self, text: str) -> list[str]:
-        """Return the first lines of a text, truncated to the width, and a line with the number of the others."""
+        """Return a text's first lines, truncated to the width, and a line with the number of omitted lines."""
         width = min(self._screen.err.width - 8, _MAX_LENGTH) if self._screen.err.is_terminal else _MAX_LENGTH
         text = text.rstrip("\n")
         count = text.count("\n") + 1
         most = count if count <= _MAX_LINES + 1 else _MAX_LINES  # a note about one more line would take as much space
-        # A result can be huge, so only the part that may be shown is processed.
+        # A result can be huge, so only the visible part is processed.
         lines = [escape_prose(line[: 2 * _MAX_LENGTH]).expandtabs(4) for line in text.split("\n", most)[:most]]
         pieces = [next(wrap_text(line, max(width, 10))) for line in lines]
         shown = [piece if piece == line else f"{piece}..." for piece, line in zip(pieces, lines, strict=True)]

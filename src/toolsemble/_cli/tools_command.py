@@ -29,9 +29,9 @@ def tools(
     budget: int | None,
     everything: bool = False,
 ) -> Exit:
-    """Show the tools of a target, or the built-in ones; with a budget, what they cost and what a catalog would show.
+    """Show a target's tools, or the built-in ones; with a budget, their tokens and a catalog's selection.
 
-    :param everything: whether to show all tools at a terminal that a budget is tried with, not the first of each state
+    :param everything: with a budget in a terminal: whether to show all tools, not the first of each state
     """
     if budget is not None:
         catalog = Catalog(_find_tools(target), budget=budget, provider=provider or "openai")
@@ -59,7 +59,7 @@ def _find_tools(target: str | None) -> list[object]:
 
 
 def _show_costs(catalog: Catalog, provider: str | None, screen: Screen, *, as_json: bool, most: int | None) -> Exit:
-    """Show the tokens of each tool for each provider, and whether a catalog with this budget shows it."""
+    """Show each tool's tokens per provider, and whether a catalog with this budget shows it."""
     providers = tuple(PROVIDERS) if provider is None else (provider,)
     explained = catalog.explain(providers=providers)
     if as_json:

@@ -17,7 +17,7 @@ from toolsemble.events import Event, ModelReplied, RunEvent, RunFinished, RunSta
 from toolsemble.review import Continue, Edit, ReviewDecision
 from toolsemble.telemetry._trace_file import CallTrace, Trace, read_trace
 
-_WIDTH = 100  # characters of a text, unless all of it is wanted
+_WIDTH = 100  # maximum characters of a text, except with --full
 
 
 @dataclass(slots=True)
@@ -42,13 +42,13 @@ def trace(path: str, run_id: str | None, screen: Screen, *, full: bool) -> int:
     for each in found.unreadable if run_id is None else ():
         screen.report(f"line {each.number} is not an event: {escape_line(each.reason, _WIDTH)}")
     if not found.events:
-        screen.report(f"There is no event in {path}; write some with sinks=[TraceFile({path!r})]")
+        screen.report(f"{path} has no events; write some with sinks=[TraceFile({path!r})]")
         return Exit.FAILED
     return Exit.DONE
 
 
 class _Tree:
-    """The runs and calls of a trace, each below the call that it belongs to."""
+    """The runs and calls of a trace, each below its parent call."""
 
     def __init__(self, found: Trace, width: int | None) -> None:
         self._width = width
@@ -61,12 +61,12 @@ class _Tree:
         self._calls = {(call.run_id, call.call_id) for call in found.calls}
 
     def nodes(self) -> list[_Node]:
-        """Return the nodes of everything that is not inside a call."""
+        """Return the top-level nodes."""
         outer = [each for each in self._items if each not in self._calls]
         return [node for each in outer for node in self._group(*each)]
 
     def _group(self, run_id: str, parent_id: str) -> list[_Node]:
-        """Return the run of an agent with its turns and calls, or calls that belong to no agent."""
+        """Return an agent's run with its turns and calls, or calls without an agent."""
         nodes: list[_Node] = []
         run: _Node | None = None
         for item in self._items.get((run_id, parent_id), ()):

@@ -29,17 +29,25 @@ def ui() -> None:
 
 @ui.command(_START)
 @click.argument("targets", nargs=-1, metavar="[TARGET]...")
-@click.option("--data", type=_FOLDER, default=".toolsemble", show_default=True, help="The folder of the runs.")
-@click.option("--port", type=click.IntRange(0, 65535), default=7771, show_default=True, help="The port; 0: a free one.")
-@click.option("--no-open", is_flag=True, help="Print the link, and do not open a browser.")
-@click.option("--read-only", is_flag=True, help="Show everything, and change nothing.")
+@click.option("--data", type=_FOLDER, default=".toolsemble", show_default=True, help="The folder with the runs.")
 @click.option(
-    "--people", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="Who may sign in, in TOML."
+    "--port", type=click.IntRange(0, 65535), default=7771, show_default=True, help="The port; 0 picks a free one."
+)
+@click.option("--no-open", is_flag=True, help="Print the link without opening a browser.")
+@click.option("--read-only", is_flag=True, help="Read-only: show everything, change nothing.")
+@click.option(
+    "--people",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="A TOML file of the people who may sign in.",
 )
 @click.option(
-    "--host", default="127.0.0.1", show_default=True, help="The address to listen at; any other needs --people."
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="The address to listen on; any address except loopback needs --people.",
 )
-@click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="A name under which browsers reach it.")
+@click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="A host name under which browsers reach it.")
 @deps_option
 @common_options
 @click.pass_obj
@@ -55,15 +63,15 @@ def start(
 ) -> int:
     """Open the web interface: runs, approvals, and the tools and agents of each TARGET.
 
-    The folder holds what programs write: history.db (RunHistory), reviews.db (ReviewStore), runs.db (RunJournal) and
-    effects.db (EffectLedger). TARGET is a built-in name, a module, module:attribute, a file.py, or a server: mcp:URL.
-    Naming a module or a file runs its code.
+    The folder contains the files that programs write: history.db (RunHistory), reviews.db (ReviewStore), runs.db
+    (RunJournal) and effects.db (EffectLedger). TARGET is a built-in name, a module, module:attribute, a file.py, or a
+    server: mcp:URL. Naming a module or a file runs its code.
 
     \b
     toolsemble ui my_tools.py
     toolsemble ui --data /var/lib/bots --read-only
     toolsemble ui add-person ada --role admin --people people.toml
-    """  # noqa: D301 - click reads the backspace
+    """
     from toolsemble._cli.ui_targets import load_targets
     from toolsemble._runtime.extras import import_extra
 
@@ -78,12 +86,12 @@ def start(
 
 @ui.command("add-person")
 @click.argument("name")
-@click.option("--role", "roles", multiple=True, help="A role; operator may call tools, viewer may only look.")
+@click.option("--role", "roles", multiple=True, help="A role; operator may call tools, viewer has read-only access.")
 @click.option("--people", type=click.Path(dir_okay=False), default="people.toml", show_default=True, help="The file.")
 @common_options
 @click.pass_obj
 def add(options: GlobalOptions, name: str, roles: tuple[str, ...], people: str) -> int:
-    """Let the person NAME sign in, and print the token.
+    """Add the user NAME, and print the token.
 
     The file keeps only a digest of the token.
     """

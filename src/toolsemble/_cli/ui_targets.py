@@ -13,7 +13,7 @@ from toolsemble.agent._agent import Agent
 
 
 def load_targets(texts: Iterable[str], deps: str | None = None) -> Targets:
-    """Return the tools and agents of targets, and their deps; a module may define any number of both.
+    """Return the targets' tools, agents and deps; a module may define any number of each.
 
     >>> load_targets(["calculator"]).names
     ['calculator']
@@ -56,6 +56,6 @@ def _load_tools(target: str, *, has_agents: bool) -> Iterable[object]:
 
 
 def _name_sources(boxes: Iterable[tuple[str, Toolbox]]) -> Iterator[tuple[str, str]]:
-    """Return the tools with their targets, the first one of each name last, so that it counts."""
+    """Return the tools with their targets, the first of each name last, so that it takes precedence."""
     for target, box in reversed([*boxes]):
         yield from ((name, target) for name in box.names)

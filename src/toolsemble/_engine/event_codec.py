@@ -18,24 +18,14 @@ from toolsemble._runtime.threads import fork_safe_lock
 from toolsemble._vocabulary.call import ToolCall, ToolReply
 from toolsemble._vocabulary.result import ToolResult
 from toolsemble._vocabulary.serialization import result_from_fields, result_to_fields
+from toolsemble.models import _message as conversation
 from toolsemble.models._chat import TokenUsage
-from toolsemble.models._message import (
-    AssistantMessage,
-    Message,
-    Transcript,
-    message_from_json,
-    message_to_json,
-    messages_from_json,
-    messages_to_json,
-    read_call,
-    write_call,
-)
 from toolsemble.review._request import Continue, Edit, ExitEarly, ReviewDecision
 
 _DECISIONS: dict[str, type] = {"continue": Continue, "edit": Edit, "reject": ExitEarly}
 _MAX_SHOWN = 80
 # The module of some events imports these only for type checkers.
-_NAMES = {"AssistantMessage": AssistantMessage, "Message": Message, "TokenUsage": TokenUsage}
+_NAMES = {"AssistantMessage": conversation.AssistantMessage, "Message": conversation.Message, "TokenUsage": TokenUsage}
 
 
 class _Codec(NamedTuple):
@@ -168,7 +158,7 @@ class EventCodec:
     def _write_reply(self, reply: ToolReply) -> dict[str, Any]:
         texts = {"limit": reply.limit, "more": reply.more, "note": reply.note}
         ran = {} if reply.arguments is None else {"arguments": self._convert(reply.arguments)}
-        return {"call": write_call(reply.call), "result": self._write_result(reply.result), **texts, **ran}
+        return {"call": conversation.write_call(reply.call), "result": self._write_result(reply.result), **texts, **ran}
 
     def _write_decision(self, decision: ReviewDecision) -> dict[str, Any]:
         name = next(name for name, kind in _DECISIONS.items() if type(decision) is kind)
@@ -220,7 +210,7 @@ def _read_own(read: Callable[[Any], Any]) -> Callable[[Any, str], Any]:
 
 
 def _read_call(values: Any) -> ToolCall:
-    call = read_call(values)
+    call = conversation.read_call(values)
     if not isinstance(call.id, (str, NoneType)):
         raise TypeError(f"the id of a call must be a str or null, not {_show(call.id)}")
     return call
@@ -269,19 +259,19 @@ def _is_number(value: Any) -> bool:
 
 
 _MESSAGE = _Codec(
-    lambda message: json.loads(message_to_json(message)),
-    _read_own(lambda values: message_from_json(json.dumps(values))),
+    lambda message: json.loads(conversation.message_to_json(message)),
+    _read_own(lambda values: conversation.message_from_json(json.dumps(values))),
 )
 _OWN_CODECS: dict[Any, _Codec] = {
     str: _Codec(_write_text, _make_check("a str", lambda value: isinstance(value, str))),
     bool: _Codec(bool, _make_check("true or false", lambda value: isinstance(value, bool))),
     int: _Codec(int, _make_check("an int", lambda value: type(value) is int)),
     float: _Codec(_write_float, _make_check("a number", _is_number)),
-    ToolCall: _Codec(write_call, _read_own(_read_call)),
-    AssistantMessage: _MESSAGE,
-    Message: _MESSAGE,
-    Transcript: _Codec(
-        lambda messages: json.loads(messages_to_json(messages)),
-        _read_own(lambda values: messages_from_json(json.dumps(values))),
+    ToolCall: _Codec(conversation.write_call, _read_own(_read_call)),
+    conversation.AssistantMessage: _MESSAGE,
+    conversation.Message: _MESSAGE,
+    conversation.Transcript: _Codec(
+        lambda messages: json.loads(conversation.messages_to_json(messages)),
+        _read_own(lambda values: conversation.messages_from_json(json.dumps(values))),
     ),
 }

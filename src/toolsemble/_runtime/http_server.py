@@ -64,7 +64,9 @@ class BoundedProtocol(H11Protocol):
         """Start to wait for a request; make room for it if there are too many connections."""
         super().connection_made(transport)
         if len(self.connections) > self._most and self._waiting:
-            next(iter(self._waiting)).transport.abort()
+            oldest = next(iter(self._waiting))
+            oldest._stop_waiting()  # noqa: SLF001 - of this class; many may come before the first one is lost
+            oldest.transport.abort()
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 MEMORY_ID_ONLY = frozenset({"memory_id"})
-"""The context fields that can change what the body of a tool class returns."""
+"""The context fields that can affect the result of a tool class's body."""
 
 
 class Tool(ABC):
@@ -70,15 +70,15 @@ class Tool(ABC):
     name: str
     """The name by which a model calls the tool."""
     description: str
-    """What the tool does; the model chooses tools by it."""
+    """What the tool does; models choose tools by it."""
     requires_approval: bool | Predicate = False
-    """Whether a reviewer must approve each call; or a method ``(self, arguments, context)`` that returns it."""
+    """Whether a reviewer must approve each call; or a predicate method ``(self, arguments, context)``."""
     approval_timeout: float | None = TIMEOUT
-    """Seconds to wait for the reviewer; 0 or None waits forever."""
+    """Seconds to wait for the reviewer; 0 or None: no limit."""
     approval_on_timeout: OnTimeout = OnTimeout.EXIT_EARLY
-    """What happens to the call when nobody answers in time."""
+    """What happens to the call on a review timeout."""
     approval_role: str | None = None
-    """The role that the reviewer must have, if the review handler knows it, as a store does; None: any role."""
+    """The role that the reviewer must have, if the review handler knows roles, as stores do; None: any role."""
     approval_description: str = ""
     """The description that the reviewer sees; empty: the description of the tool."""
     editable: str = ""
@@ -88,43 +88,43 @@ class Tool(ABC):
     return_behavior: ReturnBehavior = ReturnBehavior.TO_LLM
     """The recipient of the result: the model, or the caller immediately."""
     metadata: Mapping[str, Any] | str | None = None
-    """Further data, as a mapping or the JSON text of an object. What is under the name of a provider, such as
+    """Additional data, as a mapping or the JSON text of an object. Data under a provider's name, such as
     ``{"anthropic": {"defer_loading": True}}``, is sent to that provider."""
     strict: bool | None = None
     """Whether to request the provider's strict mode; None: not set."""
     timeout: float | None = None
-    """Seconds that a call may take after its approval, including all waiting; None: no limit."""
+    """Timeout of a call in seconds after its approval, including all waiting; None: no limit."""
     isolation: Isolation = "thread"
     """Where a blocking :meth:`run` runs: ``"thread"``, or ``"process"`` for a worker process, killed at the timeout."""
     max_memory: int | None = None
-    """Bytes of memory that the worker process may use, with ``isolation="process"``; None: no limit."""
+    """The memory limit of the worker process in bytes, with ``isolation="process"``; None: no limit."""
     retries: int | Retries = 0
-    """How often a failed call is retried, or a ``Retries``; for tools that may be repeated."""
+    """The number of retries of a failed call, or a ``Retries``; for tools that may be repeated."""
     effects: Effects | None = None
     """What a call changes: ``"read"`` (nothing), ``"write"``, or ``"irreversible"``; None: not declared."""
     idempotent: bool = False
     """Whether a second call with the same arguments has no further effect."""
     max_concurrency: int | None = None
-    """How many calls of the tool may run at the same time; None: no limit."""
+    """The maximum number of concurrent calls of the tool; None: no limit."""
     resources: Callable[[Any], Any] | None = None
-    """A method ``(self, arguments)`` that returns the names of the resources that a call uses; calls that share a
-    resource never overlap."""
+    """A method ``(self, arguments)`` that returns the names of a call's resources; calls that share a resource never
+    overlap."""
     rate_limit: RateLimit | None = None
-    """How many calls may begin in a period of time; tools that use the same object share the limit."""
+    """The rate limit of call starts; tools with the same object share the limit."""
     cache: Cache | float | bool | None = None
     """Caches results: seconds, True for no expiry, or a ``Cache``; False: never, even if the toolbox has a cache."""
     max_output: int | None = None
-    """Characters of a result that the model gets; None: the limit of the toolbox."""
+    """The maximum length of a result for the model; None: the toolbox's limit."""
     idempotency: bool | Callable[..., Any] | Idempotency = False
-    """Whether an identical call runs only once in a run: True, a function of the arguments, or an ``Idempotency``."""
+    """Whether identical calls run only once per run: True, a function of the arguments, or an ``Idempotency``."""
     polling: bool = False
     """Whether repeated identical calls are expected, until the result changes."""
     cpus: float | None = None
-    """CPUs that a cluster reserves for a call, if one runs the body; None: its default."""
+    """The CPUs that a cluster reserves for a call; None: its default."""
     gpus: float | None = None
-    """GPUs that a cluster reserves for a call; None: none."""
+    """The The GPUs that a cluster reserves for a call; None: none."""
     memory: int | None = None
-    """Bytes of memory that a cluster reserves for a call; None: its default."""
+    """The memory in bytes that a cluster reserves for a call; None: its default."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -139,7 +139,7 @@ class Tool(ABC):
             setattr(self, name, value)
 
     def _set_names(self, name: str | None, description: str | None) -> None:
-        """Set the name and the description of a tool whose class has them; None keeps that of the class."""
+        """Set the name and description of a tool; None keeps the class's value."""
         if name is not None:
             self.name = check_name(name)
         if description is not None:
@@ -151,11 +151,11 @@ class Tool(ABC):
 
     @final
     def execute(self, input: str | Mapping[str, Any], context: ToolContext | None = None) -> ToolResult:
-        """Execute the tool and return the result; an exception of the tool becomes a failed result.
+        """Execute the tool and return the result; the tool's exceptions become failed results.
 
-        Inside a call of another tool it inherits the context of that call.
+        Inside another tool's call it inherits that call's context.
 
-        :param input: the arguments, as a mapping or as JSON text; for a tool that takes one string, also that string
+        :param input: the arguments, as a mapping or as JSON text; for a string tool, also the plain string
         """
         return drive(self._path(input, context))
 
@@ -166,7 +166,7 @@ class Tool(ABC):
 
     @property
     def context(self) -> ToolContext:
-        """The context of the current call; a default context outside of a call."""
+        """The context of the current call; a default context outside a call."""
         return current_context() or ToolContext(tool_name=self.name, logger=LOGGER.getChild(self.name))
 
     @property
@@ -181,7 +181,7 @@ class Tool(ABC):
 
     @property
     def executor(self) -> Executor:
-        """An executor for blocking work of the tool."""
+        """An executor for the tool's blocking work."""
         return self.context.executor
 
     def progress(self, fraction: float | None, message: str = "") -> None:
@@ -218,8 +218,8 @@ class Tool(ABC):
     def renamed(self, name: str, description: str | None = None) -> Tool:
         """Return the same tool under another name, and with another description if one is passed.
 
-        Models, events, records and errors show the new name. Everything else stays, also what limits count: calls of
-        both share rates, caches and slots.
+        Models, events, records and errors show the new name. Everything else stays the same, including limits: both
+        share rates, caches and slots.
 
         >>> from toolsemble import tool
         >>> @tool
@@ -238,7 +238,7 @@ class Tool(ABC):
             name = getattr(self, "name", None)
         except Exception:  # a property can raise anything, and a repr is shown in errors
             name = None
-        # Not the repr of anything else: that of a bound method has the repr of this object.
+        # Not the repr of other values: a bound method's repr contains this object's repr.
         shown = name if isinstance(name, str) else None
         return f"{type(self).__name__}({shown!r:.80})"
 
@@ -257,7 +257,7 @@ class Tool(ABC):
         return _checked_definition(self).explain(provider)
 
     def _define(self) -> ToolDefinition:
-        """Return the definition that the call path uses; raise if it is not valid."""
+        """Return the definition for the call path; raise if it is invalid."""
         return string_definition(
             getattr(self, "name", None),
             getattr(self, "description", None),
@@ -274,7 +274,7 @@ class Tool(ABC):
         return find_return_type(function, names)
 
     def _declared(self) -> dict[str, Any]:
-        """Return the settings of the tool as fields of a definition."""
+        """Return the tool's settings as definition fields."""
         return {
             **definition_fields(f"Tool '{getattr(self, 'name', None)}'", self),
             "policy": self._policy(),
@@ -339,7 +339,7 @@ def define(source: object) -> ToolDefinition | None:
 
 
 def _foreign_policy(source: object) -> Policy | None:
-    """Return the limits that an object declares that is not a :class:`Tool`."""
+    """Return the limits of an object that is not a :class:`Tool`."""
     limits = find_limits(source)
     if not limits:
         return None
@@ -349,7 +349,7 @@ def _foreign_policy(source: object) -> Policy | None:
 
 
 def _checked_definition(tool: Tool) -> ToolDefinition:
-    """Return the definition of a tool; any exception while its attributes are read becomes ToolDefinitionError."""
+    """Return the definition of a tool; exceptions while reading its attributes become ToolDefinitionError."""
     if not callable(tool.run):
         raise ToolDefinitionError(f"{type(tool).__name__}.run must be a method, not {type(tool.run).__name__}")
     try:
@@ -361,7 +361,7 @@ def _checked_definition(tool: Tool) -> ToolDefinition:
 
 
 def _own_context(definition: ToolDefinition, given: ToolContext | None) -> ToolContext:
-    """Return the context of a call that was not made by a toolbox, derived from a given or the current context."""
+    """Return the context of a call outside a toolbox, derived from a given or the current context."""
     outer = current_context()
     base = given or outer or ToolContext()
     inherited = base is outer
@@ -371,9 +371,9 @@ def _own_context(definition: ToolDefinition, given: ToolContext | None) -> ToolC
             "call_id": new_id() if inherited or not base.call_id else base.call_id,
             "run_id": base.run_id or (new_id() if base.review is None else new_run_id()),
             "parent_id": base.parent_id if outer is None else outer.call_id,
-            # A context created inside of a call must not skip the gates of that call.
+            # A context created inside a call must not skip that call's gates.
             "gates": base.gates if outer is None else outer.gates,
             "logger": definition.logger if inherited or base.logger is LOGGER else base.logger,
-            "place": None,  # calls that a body makes are not recorded: nobody knows their order
+            "place": None,  # calls made by a body are not recorded, because their order is not deterministic
         }
     )

@@ -23,7 +23,7 @@ def collect_tools(source: object) -> list[tuple[object, ToolDefinition]]:
     if not isinstance(source, FunctionTool) and (methods := method_tools(source)):
         own = [(source, _definition_of(source))] if isinstance(source, Tool) else []
         return [*own, *((each, _definition_of(each)) for each in methods)]
-    # The attribute first: to compare an object with a protocol is slow.
+    # The attribute first: checking an object against a protocol is slow.
     if hasattr(source, "parameters_schema") and isinstance(source, ToolSpec):
         from toolsemble._tools.schema import from_spec
 
@@ -55,13 +55,13 @@ def tool_specifications_from(source: object) -> list[ToolSpecification]:
 
 
 def _collect_from_class(kind: type) -> list[tuple[object, ToolDefinition]]:
-    """Return the tools of a class, read from its attributes; raise if only an object has them."""
+    """Return a class's tools from its attributes; raise if only an instance has them."""
     methods: list[tuple[object, ToolDefinition]] = [(each, _definition_of(each)) for each in method_tools(kind)]
     is_tool = issubclass(kind, Tool)
     if not is_tool and (methods or not all(hasattr(kind, name) for name in ("name", "description", "execute"))):
         return methods
     try:
-        blank: object = object.__new__(kind)  # without __init__: its arguments are not known
+        blank: object = object.__new__(kind)  # without __init__, whose arguments are unknown
         definition = define(blank)
     except Exception as problem:
         raise ToolDefinitionError(

@@ -41,16 +41,16 @@ from toolsemble._vocabulary.specification import check_name
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """The parameters of a function, by where their values come from."""
+    """The parameters of a function, by the source of their values."""
 
     arguments: TypedArguments
     """The parameters that the model sets."""
     positional: tuple[str, ...]
     """The names of positional-only parameters."""
     injected: Mapping[str, Callable[[ToolContext], Any]]
-    """The injected parameters, each with a function that takes the value from the context."""
+    """The injected parameters, each with a function that reads the value from the context."""
     needs: Mapping[str, str]
-    """The context fields that must be set, the memory id and the dependencies, each with the declared type."""
+    """The required context fields (memory id and dependencies), each with the declared type."""
 
     @property
     def sees(self) -> frozenset[str]:
@@ -63,10 +63,10 @@ class Parameters:
 def read_parameters(
     tool: str, function: Callable[..., Any], names: Mapping[str, Any], bound: int, owner: type | None
 ) -> Parameters:
-    """Return the parameters of a function; raise ToolDefinitionError if one of them cannot be used.
+    """Return a function's parameters; raise ToolDefinitionError if one is unsupported.
 
     :param names: local types that its annotations may refer to
-    :param bound: how many of its first parameters are bound already: self or cls
+    :param bound: the number of already bound first parameters: self or cls
     :param owner: the class that ``Self`` means
     """
     try:
@@ -84,7 +84,7 @@ def read_parameters(
 
 
 def _warn_untyped(tool: str, function: Any, fields: Sequence[Field]) -> None:
-    """Warn of parameters without a type; not for lambdas, which cannot have any, nor for functions written in C."""
+    """Warn about parameters without a type, except in lambdas and C functions."""
     if getattr(function, "__name__", "") == "<lambda>" or not hasattr(function, "__annotations__"):
         return
     names = [field.name for field in fields if field.annotation is Any and field.name not in function.__annotations__]
@@ -99,7 +99,7 @@ def _warn_untyped(tool: str, function: Any, fields: Sequence[Field]) -> None:
 
 
 def _find_needs(fields: Sequence[Field], injected: Mapping[str, Callable[[ToolContext], Any]]) -> dict[str, str]:
-    """Return the context fields without which the function cannot be called, with the types that it declares."""
+    """Return the context fields that the function requires, with their declared types."""
     taken = {field.name: field for field in fields if field.name in injected}
     needs = {}
     for name, field in taken.items():
@@ -119,7 +119,7 @@ def _find_deps_type(field: Field) -> str:
 
 
 def _find_injection(field: Field) -> Callable[[ToolContext], Any] | None:
-    """Return the function that takes the value of an injected parameter from the context; None for others."""
+    """Return the function that reads an injected parameter from the context; None for others."""
     if is_memory_id(field.annotation):
         if not _admits_text(field.annotation):
             raise ToolDefinitionError(f"parameter '{field.name}': a MemoryId is a str; write Annotated[str, MemoryId]")
@@ -160,7 +160,7 @@ def _admits_text(annotation: Any) -> bool:
 
 
 def _contains(annotation: object, kind: type) -> bool:
-    """Return whether a type has another one among its arguments, at any depth."""
+    """Return whether a type contains another one in its arguments, at any depth."""
     return any(each is kind or get_origin(each) is kind or _contains(each, kind) for each in get_args(annotation))
 
 
@@ -189,7 +189,7 @@ _Injection: TypeAlias = "tuple[tuple[str, ...], Mapping[str, Callable[[ToolConte
 
 
 class FunctionTool(Tool, Generic[P, R]):
-    """A tool made from a function by ``@tool``; it can still be called as the function.
+    """A tool made from a function by ``@tool``; still callable like the function.
 
     >>> @tool
     ... def add(a: int, b: int = 1) -> int:
@@ -222,8 +222,8 @@ class FunctionTool(Tool, Generic[P, R]):
         self._by_name = False  # whether all parameters are known to be set by the model, by name
         self._limits = PolicyCache()  # shared as well
         self._original: FunctionTool[..., Any] | None = None  # the tool that was renamed
-        self._received: _Injection | None = None  # of a tool that was pickled by value: its types may be missing here
-        self._overrides = False  # whether it was made for a method without @tool
+        self._received: _Injection | None = None  # for a tool pickled by value, whose types may be missing here
+        self._overrides = False  # whether it was created for a method without @tool
         functools.update_wrapper(self, self._function)
         self.name = name or str(getattr(self._function, "__name__", ""))
         source = self._function.func if isinstance(self._function, functools.partial) else self._function
@@ -231,7 +231,7 @@ class FunctionTool(Tool, Generic[P, R]):
         self._apply(settings)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function itself, without validation, limits or a record."""
+        """Call the function itself, without validation, limits or recording."""
         result: R = self._function(*self._bound, *args, **kwargs)
         return result
 
@@ -247,7 +247,7 @@ class FunctionTool(Tool, Generic[P, R]):
         return self._function(*self._bound, *first, **keywords)
 
     def __set_name__(self, owner: type, name: str) -> None:
-        # A module-level tool that is assigned to a class attribute is not a method.
+        # A module-level tool assigned to a class attribute is not a method.
         self._in_class = self.__qualname__ == f"{owner.__qualname__}.{name}"
 
     @overload
@@ -257,7 +257,7 @@ class FunctionTool(Tool, Generic[P, R]):
         self: FunctionTool[Concatenate[Any, Q], R], instance: object, owner: type | None = None
     ) -> FunctionTool[Q, R]: ...
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """Return the tool bound to an object, as a method is."""
+        """Return the tool bound to an object, like a method."""
         if self._kind is staticmethod or self._bound:
             return self
         if self._kind is classmethod:
@@ -272,9 +272,9 @@ class FunctionTool(Tool, Generic[P, R]):
         return bound
 
     def renamed(self, name: str, description: str | None = None) -> FunctionTool[P, R]:
-        """Return the same tool under another name: see :meth:`Tool.renamed`; it can be called as the function, too."""
+        """Return the same tool under another name: see :meth:`Tool.renamed`; it is also callable like the function."""
         made: FunctionTool[P, R] = object.__new__(FunctionTool)
-        # The parameters are read anew, because their errors name the tool; the state of its limits is shared.
+        # The parameters are read again, because their errors name the tool; the limits' state is shared.
         made.__dict__.update(self.__dict__, name=check_name(name), _known={}, _original=self)
         if description is not None:
             made.description = check_description(name, description)
@@ -283,7 +283,7 @@ class FunctionTool(Tool, Generic[P, R]):
     def override_with(self, method: Any) -> FunctionTool[..., Any]:
         """Return the tool for a method of a subclass that overrides this one without ``@tool``.
 
-        It has the name and the settings of this tool, and the parameters and the docstring of the method.
+        It has this tool's name and settings, and the method's parameters and docstring.
         """
         function = method.__func__ if isinstance(method, (staticmethod, classmethod)) else method
         known = vars(function).get(_OVERRIDES)
@@ -295,7 +295,7 @@ class FunctionTool(Tool, Generic[P, R]):
             )
             made._in_class = self._in_class
             made._overrides = True
-            # Kept with the function, so that all objects of the class share the state of its limits.
+            # Stored on the function, so that all objects of the class share its limits' state.
             known = vars(function)[_OVERRIDES] = self, made
         found: FunctionTool[..., Any] = known[1]
         return found
@@ -319,7 +319,7 @@ class FunctionTool(Tool, Generic[P, R]):
         )
 
     def _parameters(self) -> Parameters:
-        """Return the parameters; the function is inspected once for each class."""
+        """Return the parameters; the function is inspected once per class."""
         if self._in_class and not self._bound and self._kind is not staticmethod:
             raise ToolDefinitionError(f"Tool '{self.name}' is a method; pass an object that has it, or its bound form")
         owner = self._owner()  # the class that ``Self`` means
@@ -332,7 +332,7 @@ class FunctionTool(Tool, Generic[P, R]):
         return known
 
     def _find_injection(self) -> _Injection:
-        """Return the positional-only parameters, and the injected ones with the functions that find their values."""
+        """Return the positional-only parameters, and the injected ones with the functions that read their values."""
         parameters = self._parameters()
         return parameters.positional, parameters.injected
 
@@ -344,7 +344,7 @@ class FunctionTool(Tool, Generic[P, R]):
     def __reduce__(self) -> Any:
         if self._original is not None:
             return FunctionTool.renamed, (self._original, self.name, self.description)
-        # Pickled by name, as a function is.
+        # Pickled by name, like a function.
         if self._overrides:
             return _find_method, (self._bound[0], self.__name__)
         if self._bound:
@@ -352,7 +352,7 @@ class FunctionTool(Tool, Generic[P, R]):
         return self.__qualname__
 
     def reduce_by_value(self) -> Any:
-        """Return how to pickle the tool for another machine that cannot import it; NotImplemented if it can."""
+        """Return how to pickle the tool for a machine that cannot import it; NotImplemented if it can."""
         if self._is_importable():
             return NotImplemented
         function = self._function if self._kind is None else self._kind(self._function)
@@ -361,7 +361,7 @@ class FunctionTool(Tool, Generic[P, R]):
         return _receive_tool, (function, self.name, self.description, state)
 
     def _is_importable(self) -> bool:
-        """Return whether another program finds this object by the name of its module and its own."""
+        """Return whether another program can import this object by module and name."""
         found: Any = sys.modules.get(self.__module__)
         for name in self.__qualname__.split("."):
             found = getattr(found, name, None)
@@ -372,7 +372,7 @@ class FunctionTool(Tool, Generic[P, R]):
 
 
 def _receive_tool(function: Any, name: str, description: str, state: Mapping[str, Any]) -> FunctionTool[..., Any]:
-    """Return the tool that was pickled by value, without its settings."""
+    """Return a tool pickled by value, without its settings."""
     received: FunctionTool[..., Any] = FunctionTool(function, {}, name, description, {})
     received.__dict__.update(state)
     return received
@@ -393,10 +393,10 @@ def tool(
 ) -> Any:
     """Make a tool from a function, a method, a static or a class method, sync or async.
 
-    The schema comes from the types of the parameters, and arguments are validated against them. Docstrings and
-    ``Annotated`` describe them.
+    The schema comes from the parameter types, and arguments are validated against them. Docstrings and ``Annotated``
+    describe the parameters.
 
-    :param name: the name of the tool; default: the name of the function
+    :param name: the tool's name; default: the function's name
     :param description: what the tool does; default: the summary of the docstring
     :param settings: the settings of a tool, such as ``requires_approval``, ``timeout``, ``retries``, ``effects``,
         ``inline`` or ``strict``: see the attributes of :class:`Tool`
@@ -429,7 +429,7 @@ def tool(
     return decorate
 
 
-# A name that begins like a sentence: LangChain4j takes the description as the first argument.
+# A name that looks like a sentence: LangChain4j takes the description as the first argument.
 _SENTENCE_WORD = re.compile("[A-Z][a-z]*")
 
 
@@ -443,7 +443,7 @@ def _warn_of_description(name: str, function: str) -> None:
 
 
 def _check_function_name(name: str) -> str:
-    """Return a name if it is valid; the error for a sentence says how to pass a description."""
+    """Return a valid name; the error for a sentence says how to pass a description."""
     try:
         return check_name(name)
     except ToolDefinitionError as problem:
@@ -453,7 +453,7 @@ def _check_function_name(name: str) -> str:
 
 
 def _check_process(name: str, parameters: Parameters) -> None:
-    """Raise if a tool for worker processes takes something that stays in this process."""
+    """Raise if a tool for worker processes takes something that cannot leave this process."""
     for field, problem in (
         ("parameters", "InvocationParameters: changes made in a worker process would be lost"),
         ("deps", "ToolContext[...]: the dependencies of a run are not sent to worker processes"),
@@ -476,9 +476,9 @@ def method_tools(source: object) -> list[FunctionTool[..., Any]]:
     ['now']
     """
     kind = source if isinstance(source, type) else type(source)
-    # Most tools have no methods that are tools, and resolving every attribute takes a hundred times as long as this.
+    # Most tools have no tool methods, and resolving every attribute takes a hundred times as long.
     attributes = [each for base in kind.__mro__ if base not in _WITHOUT_TOOLS for each in vars(base).values()]
-    # Few types can be or hold a tool; to ask each attribute, or an abstract class, is slow.
+    # Few types can be or contain a tool; checking each attribute, or an abstract class, is slow.
     holders = {FunctionTool, staticmethod, classmethod}
     kinds = {each for each in set(map(type, attributes)) if not holders.isdisjoint(each.__mro__)}
     if not any(_is_tool(each) for each in attributes if type(each) in kinds):
@@ -499,7 +499,7 @@ def _find_method(source: object, name: str) -> FunctionTool[..., Any] | None:
 
 
 def _find_attribute(kind: type, name: str) -> Any:
-    """Return an attribute of a class; for a plain method that overrides a tool, the tool with that method."""
+    """Return a class attribute; for a plain method that overrides a tool, the tool with that method."""
     attribute = inspect.getattr_static(kind, name, None)
     plain = attribute.__func__ if isinstance(attribute, (staticmethod, classmethod)) else attribute
     if not isinstance(plain, types.FunctionType):

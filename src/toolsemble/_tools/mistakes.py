@@ -1,4 +1,4 @@
-"""Explain what an object is that was passed as a tool by mistake, and what to write instead."""
+"""Explain objects passed as tools by mistake, and what to write instead."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ FRAMEWORKS: dict[str, tuple[str, str]] = {
     "strands": ("strands", "Strands"),
     "dspy": ("dspy", "DSPy"),
 }
-"""The package of a class, with the module of :mod:`toolsemble.interop` for it, and the name of the framework."""
+"""The :mod:`toolsemble.interop` module and framework name for the package of a class."""
 # Not every class of these packages is a tool.
 _PREFIXES = {"google": "google.adk.", "agents": "agents.tool"}
 
 
 def explain_foreign(source: Any) -> str | None:
-    """Return what an object of a framework is, and what to write instead; None if it is of none of them.
+    """Return what a framework's object is, and what to write instead; None for other objects.
 
     >>> explain_foreign("search")
     """
@@ -59,7 +59,7 @@ _MAX_SHOWN = 5
 
 
 def explain_mistake(source: object) -> str | None:
-    """Return what an object is that is not a tool, and what to pass instead; None if that is not known.
+    """Return what a non-tool object is, and what to pass instead; None if unknown.
 
     >>> explain_mistake(len)
     "the built-in function 'len' is not a tool; call it in a function of your own with @tool above it"
@@ -84,7 +84,7 @@ def _explain_function(function: Any) -> str:
 
 
 def _explain_coroutine(coroutine: Any) -> str:
-    coroutine.close()  # it is not awaited, and Python would warn of that, too
+    coroutine.close()  # it is never awaited, about which Python would also warn
     name = coroutine.__name__
     return f"the coroutine of '{name}' is not a tool; pass the function, with @tool above it, and do not call it"
 

@@ -9,7 +9,7 @@ from toolsemble._vocabulary.result import ToolResult
 
 @runtime_checkable
 class AgentTool(Protocol):
-    """The minimal protocol: any object that has these three members is a tool.
+    """The minimal protocol: any object with these three members is a tool.
 
     >>> from toolsemble import ToolResult
     >>> class Shout:
@@ -28,7 +28,7 @@ class AgentTool(Protocol):
 
     @property
     def description(self) -> str:
-        """What the tool does; the model chooses tools by it."""
+        """What the tool does; models choose tools by it."""
         ...
 
     def execute(self, input: str) -> ToolResult:
@@ -38,7 +38,7 @@ class AgentTool(Protocol):
 
 @runtime_checkable
 class ToolSpec(Protocol):
-    """A protocol for tools with a JSON Schema that do not depend on this library: any object with these four members.
+    """A protocol for JSON Schema tools without a dependency on this library: any object with these four members.
 
     >>> class Now:
     ...     name = "now"
@@ -57,7 +57,7 @@ class ToolSpec(Protocol):
 
     @property
     def description(self) -> str:
-        """What the tool does; the model chooses tools by it."""
+        """What the tool does; models choose tools by it."""
         ...
 
     @property

@@ -12,8 +12,8 @@ from toolsemble._tools.settings import ToolSettings
 class RenamedTool(Tool):
     """A tool under another name; created by :meth:`Tool.renamed` and by toolboxes.
 
-    Everything else is that of the original: schema, body, approval, limits, and the state of the limits, so that the
-    calls of both count together. Its other attributes are reached through this one.
+    Everything else is the original's: schema, body, approval, limits, and the limits' state, so that calls of both
+    count together. Other attributes are delegated to the original.
 
     >>> from toolsemble.builtin import CalculatorTool
     >>> compute = CalculatorTool().renamed("compute")
@@ -27,8 +27,7 @@ class RenamedTool(Tool):
         """Check the name and the description.
 
         :param source: the tool
-        :param definition: the definition of the tool in a toolbox, with the gate and the limits of that toolbox; None:
-            the tool's own
+        :param definition: the tool's definition in a toolbox, with the toolbox's gate and limits; None: the tool's own
         """
         kept = {each: getattr(source, each) for each in ToolSettings.__annotations__ if hasattr(source, each)}
         vars(self).update(kept, _source=source, _definition=definition, name=name, description=description)
@@ -38,7 +37,7 @@ class RenamedTool(Tool):
         raise AttributeError(f"A renamed tool has the settings of its original: set {name!r} there")
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # also while it is copied, before it has a source
+        if name.startswith("_"):  # also during copying, before it has a source
             raise AttributeError(name)
         return getattr(self._source, name)
 

@@ -53,7 +53,7 @@ class SchemaTool(Tool):
         return self._execute(input)
 
     def reduce_by_value(self) -> Any:
-        """Return how to pickle the tool for another machine; NotImplemented for a subclass, which knows better."""
+        """Return how to pickle the tool for another machine; NotImplemented for a subclass, which may define it."""
         if type(self) is not SchemaTool:
             return NotImplemented
         return SchemaTool, (self.name, self.description, self._execute, dict(self._arguments.schema))

@@ -28,7 +28,7 @@ class ReviewSettings(TypedDict, total=False):
 
 
 class BareSettings(LimitSettings, ReviewSettings, total=False):
-    """The settings of every tool, including those that define the other settings as their own parameters.
+    """The settings of every tool, including tools that define other settings as their own parameters.
 
     Each is described at :class:`~toolsemble.Tool`.
     """
@@ -82,7 +82,7 @@ def _wrong_type(owner: str, name: str, expected: str, given: object) -> ToolDefi
 def read_settings(source: object) -> ToolSettings:
     """Return the settings among the attributes of an object that is not a :class:`Tool`.
 
-    Only review settings, ``inline``, and limits of the right type: it may use other names for something else.
+    Only review settings, ``inline``, and limits of the right type: it may use other names for other purposes.
     """
     names = (*ReviewSettings.__annotations__, "inline")
     settings: Any = {name: getattr(source, name) for name in names if hasattr(source, name)}

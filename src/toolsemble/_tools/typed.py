@@ -44,7 +44,7 @@ class TypedTool(Tool, Generic[T]):
     """
 
     input_type: type[T]
-    """The type of the input; taken from the type argument, or set by hand."""
+    """The input type; taken from the type argument, or set explicitly."""
     _names: ClassVar[Mapping[str, Any]]
     _kept_arguments: ClassVar[TypedArguments]
 
@@ -74,7 +74,7 @@ class TypedTool(Tool, Generic[T]):
 
     @classmethod
     def _arguments(cls) -> TypedArguments:
-        """Return the decoder of the input, created once for each class."""
+        """Return the input decoder, created once per class."""
         kept: TypedArguments | None = vars(cls).get("_kept_arguments")
         if kept is None:
             kind = getattr(cls, "input_type", None)
@@ -105,7 +105,7 @@ def _type_argument(cls: type) -> Any:
 
 
 def schema_for(kind: Any) -> dict[str, Any]:
-    """Return the JSON Schema of an input type, as models are shown it; raise ToolDefinitionError for any other type.
+    """Return an input type's JSON Schema as models see it; raise ToolDefinitionError for any other type.
 
     :param kind: a dataclass, a pydantic model, a typed dict, a named tuple, an attrs class or a msgspec struct
 
@@ -123,12 +123,12 @@ def schema_for(kind: Any) -> dict[str, Any]:
 
 
 def read_arguments(kind: type[T], arguments: str | Mapping[str, Any], *, repair: bool = True) -> T:
-    """Return an object of an input type from JSON text or a dict, read as the arguments of a call are.
+    """Return an object of an input type from JSON text or a dict, parsed like call arguments.
 
-    Raise :class:`~toolsemble.ToolArgumentsError` with the message that a model would be told.
+    Raise :class:`~toolsemble.ToolArgumentsError` with the message that a model would see.
 
     :param kind: as in :func:`schema_for`
-    :param repair: whether arguments that nearly fit are repaired
+    :param repair: whether arguments that almost fit are repaired
 
     >>> from dataclasses import dataclass
     >>> @dataclass

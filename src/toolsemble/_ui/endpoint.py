@@ -1,4 +1,4 @@
-"""Endpoints as plain functions: from the interface and what was asked to JSON values, in a thread of their own."""
+"""Endpoints as plain functions from the interface and a request to JSON values, run in worker threads."""
 
 from __future__ import annotations
 
@@ -21,11 +21,21 @@ from toolsemble._ui.people import Person
 from toolsemble._vocabulary.errors import ReviewRefusedError, ToolsembleError
 
 MAX_PAGE = 5000
-"""The most items of a page."""
+"""The maximum number of items per page."""
+_MOST_DIGITS = 15  # fits SQLite's integers, and JavaScript's
+
+
+def read_number(text: str) -> int | None:
+    """Return the integer >= 0 that a text holds, such as the number of an event; None for any other text.
+
+    >>> read_number("12"), read_number("-1"), read_number("9" * 20)
+    (12, None, None)
+    """
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
 
 
 class RefusedError(Exception):
-    """A request that cannot be answered, with the status and the reason for the page."""
+    """Signals a rejected request, with the status and the reason for the page."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -34,17 +44,17 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request: its parameters, its body, and who sent it."""
+    """One request: its parameters, its body, and its sender."""
 
     query: Mapping[str, str] = field(default_factory=dict)
-    """The parameters of the address."""
+    """The query parameters."""
     body: Mapping[str, Any] = field(default_factory=dict)
     """The JSON object of the body; empty for a GET."""
     person: Person = field(default_factory=lambda: Person(""))
     """Who sent it."""
 
     def text(self, name: str) -> str:
-        """Return a parameter; refuse the request if it is missing."""
+        """Return a parameter; reject the request if it is missing."""
         value = self.query.get(name)
         if not value:
             raise RefusedError(400, f"The address needs '{name}'")
@@ -53,12 +63,13 @@ class Asked:
     def number(self, name: str, default: int, most: int | None = None) -> int:
         """Return a parameter that is an integer >= 0."""
         value = self.query.get(name) or str(default)
-        if not (value.isascii() and value.isdigit() and len(value) < 16):  # noqa: PLR2004 - fits SQLite's integers
+        number = read_number(value)
+        if number is None:
             raise RefusedError(400, f"'{name}' must be an integer >= 0, not {value!r:.80}")
-        return int(value) if most is None else min(int(value), most)
+        return number if most is None else min(number, most)
 
     def take(self, name: str, kind: type, default: Any = None) -> Any:
-        """Return a field of the body; refuse the request if it has another type."""
+        """Return a field of the body; reject the request if it has the wrong type."""
         value = self.body.get(name, default)
         if not isinstance(value, kind) and value is not default:
             raise RefusedError(400, f"'{name}' must be a {kind.__name__}, not {value!r:.80}")
@@ -83,7 +94,7 @@ def reads(path: str, work: Work) -> Route:
 def changes(path: str, work: Work, *, operator: bool = False) -> Route:
     """Return the route of a POST.
 
-    :param operator: whether it takes somebody who may call tools and change runs
+    :param operator: whether it requires the role to call tools and change runs
     """
 
     async def endpoint(request: Request) -> Response:
@@ -97,7 +108,7 @@ def changes(path: str, work: Work, *, operator: bool = False) -> Route:
 
 
 def acts(path: str, work: AsyncWork) -> Route:
-    """Return the route of a POST for operators whose work is awaited; it is cancelled when the client leaves."""
+    """Return the route of a POST for operators with async work, cancelled when the client disconnects."""
 
     async def endpoint(request: Request) -> Response:
         try:
@@ -110,15 +121,15 @@ def acts(path: str, work: AsyncWork) -> Route:
 
 
 async def read_asked(request: Request, *, operator: bool) -> Asked:
-    """Return what a POST asks; refuse it if the person may not, or its body is not a JSON object."""
+    """Return a POST's parsed request; reject it if the user may not send it, or its body is not a JSON object."""
     person: Person = request.state.person
     if operator and not person.may_operate:
-        raise RefusedError(403, f"'{person.name}' does not have the role operator, which this takes")
+        raise RefusedError(403, f"'{person.name}' does not have the role 'operator', which this requires")
     return Asked(dict(request.query_params), await read_body(request), person)
 
 
 async def read_body(request: Request) -> dict[str, Any]:
-    """Return the JSON object of a body; refuse anything else."""
+    """Return a body's JSON object; reject anything else."""
     try:
         body = json.loads(await request.body())
     except (ValueError, RecursionError) as error:
@@ -129,7 +140,7 @@ async def read_body(request: Request) -> dict[str, Any]:
 
 
 def to_table(records: list[Any], names: tuple[str, ...]) -> dict[str, Any]:
-    """Return many records as one list of names and a row for each: a third of the size.
+    """Return records as one list of names and a row each: a third of the size.
 
     >>> to_table([Person("ada")], ("name", "roles"))
     {'names': ('name', 'roles'), 'rows': [['ada', ()]]}
@@ -138,11 +149,11 @@ def to_table(records: list[Any], names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def expand_or_refuse(schema: Mapping[str, Any], place: str) -> Field:
-    """Return the field at a place of a schema; refuse the request if there is none."""
+    """Return the field at a schema location; reject the request if there is none."""
     try:
         return expand_field(schema, place)
     except LookupError as error:
-        raise RefusedError(404, "There is no such place in the schema") from error
+        raise RefusedError(404, "The schema has no such place") from error
 
 
 class Json(JSONResponse):
@@ -167,7 +178,7 @@ def _refuse(error: Exception) -> Response:
 
 
 async def _await_unless_left(work: Coroutine[Any, Any, Any], request: Request) -> Any:
-    """Return the result of work, which is cancelled when the client leaves."""
+    """Return the result of work; cancel it when the client disconnects."""
     working = asyncio.create_task(work)
     leaving = asyncio.create_task(_wait_until_left(request))
     try:

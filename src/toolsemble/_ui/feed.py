@@ -1,17 +1,19 @@
-"""The stream of events of a history, as server-sent events: the number of an event is its id."""
+"""A history's event stream as server-sent events, with event numbers as ids."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from toolsemble._ui.endpoint import read_number
 from toolsemble._ui.guard import refuse
 from toolsemble._ui.interface import DataFolder, Interface
 from toolsemble._ui.people import Person
@@ -19,24 +21,24 @@ from toolsemble._vocabulary.errors import ToolsembleError
 from toolsemble.telemetry._history_records import HistoryEvent
 
 POLL = 0.03
-"""Seconds between two looks at the history."""
-_SLOW = 15  # looks until the other files are looked at, too
-_QUIET = 300  # looks until a comment says that the connection lives
-_MAX_TEXT = 0
+"""Seconds between two polls of the history."""
+_SLOW = 15  # polls until the other files are read, too
+_QUIET = 20  # of these until a comment says that the connection lives
 _MAX_EVENTS = 500
 
 
 async def feed(request: Request) -> Response:
-    """Stream the events that come after an id, and the numbers of what waits for a person when they change."""
+    """Stream the events after an id, and the counts of pending approvals when they change."""
     text = request.headers.get("last-event-id") or request.query_params.get("after") or ""
-    if text and not (text.isascii() and text.isdigit() and len(text) < 16):  # noqa: PLR2004 - fits SQLite's integers
+    after = read_number(text)
+    if text and after is None:
         return refuse(400, "'after' must be the number of an event")
-    stream = follow(request.app.state.interface, int(text) if text else None, partial(find_person, request))
+    stream = follow(request.app.state.interface, after, partial(find_person, request))
     return StreamingResponse(stream, media_type="text/event-stream")
 
 
 def find_person(request: Request) -> Person | None:
-    """Return the person of a request, as the people are now; None if the person is out, or nobody can tell."""
+    """Return a request's current user; None if signed out, or if the people file is unreadable."""
     try:
         person: Person | None = request.state.find_person()
     except ToolsembleError:
@@ -44,39 +46,135 @@ def find_person(request: Request) -> Person | None:
     return person
 
 
+class Batch(NamedTuple):
+    """Some events, as they are sent to pages."""
+
+    size: int = 0
+    """The number of events."""
+    last: int = 0
+    """The number of the last one."""
+    message: str = ""
+    """The message to a page; empty without events."""
+
+
+NOTHING = Batch()
+
+
+class Poller:
+    """Polls the data folder of a server for all of its open pages, in one task; an idle server polls nothing."""
+
+    def __init__(self, interface: Interface) -> None:
+        self.loop = asyncio.get_running_loop()
+        """The event loop of the pages."""
+        self.last = 0
+        """The number of the latest event."""
+        self.waiting: dict[str, Any] = {}
+        """What :func:`count_waiting` returned last; empty before the first time."""
+        self.rounds = 0
+        """How often all files were read; pages are woken up each time."""
+        self._interface = interface
+        self._pages = 0
+        self._task: asyncio.Task[None] | None = None
+        self._error: Exception | None = None
+        self._batch: tuple[tuple[int, int], asyncio.Future[Batch]] | None = None
+        self.changed = asyncio.Event()
+        """Set at the next change, and replaced by a new one."""
+
+    @contextmanager
+    def polling(self) -> Iterator[None]:
+        """Poll until the blocks of all pages end."""
+        if self._task is None:
+            self._error, self.waiting = None, {}
+            self._task = asyncio.create_task(self._poll())
+        self._pages += 1
+        try:
+            yield
+        finally:
+            self._pages -= 1
+            if not self._pages and self._task is not None:
+                self._task.cancel()
+                self._task = None
+
+    async def read_events(self, after: int) -> Batch:
+        """Return the events that come after a number; pages that are at the same event share the query."""
+        key = after, self.last
+        if self._batch is None or self._batch[0] != key:
+            self._batch = key, asyncio.ensure_future(run_in_threadpool(_read_batch, self._interface, after))
+        return await asyncio.shield(self._batch[1])  # a page that leaves does not end the query of the others
+
+    async def wait(self, changed: asyncio.Event) -> None:
+        """Wait until this event is set; raise the error that ended the polling."""
+        if self._error is None:
+            await changed.wait()
+        if self._error is not None:
+            raise self._error
+
+    async def _poll(self) -> None:
+        try:
+            while True:
+                await self._read_all()
+                self._wake()
+                for _ in range(_SLOW):
+                    await asyncio.sleep(POLL)
+                    last = await run_in_threadpool(_find_last, self._interface)
+                    if last != self.last:
+                        self.last = last
+                        self._wake()
+        except Exception as error:  # raised in the stream of each page, which the browser opens again
+            self._error, self._task = error, None
+            self._wake()
+
+    async def _read_all(self) -> None:
+        self.last = await run_in_threadpool(_find_last, self._interface)
+        self.waiting = await run_in_threadpool(count_waiting, self._interface)
+        self.rounds += 1
+
+    def _wake(self) -> None:
+        changed, self.changed = self.changed, asyncio.Event()
+        changed.set()
+
+
+def find_poller(interface: Interface) -> Poller:
+    """Return the poller of the pages of this event loop."""
+    poller: Poller | None = interface.poller
+    if poller is None or poller.loop is not asyncio.get_running_loop():
+        poller = interface.poller = Poller(interface)
+    return poller
+
+
 async def follow(
     interface: Interface, after: int | None, is_signed_in: Callable[[], object] = lambda: True
 ) -> AsyncIterator[str]:
-    """Yield the messages of a stream, until the client leaves or its person is signed out."""
+    """Yield a stream's messages until the client disconnects or its user is signed out."""
     last = await run_in_threadpool(_find_last, interface)
-    # Numbers are never used twice: a greater one is of a history that is gone.
+    # Numbers are never reused: a greater one belongs to a deleted history.
     seen = last if after is None or after > last else after
     yield write_message("hello", {"number": seen}, seen) + "retry: 700\n\n"
     known: dict[str, Any] = {}
-    look = -1
-    while is_signed_in():
-        look += 1
-        found = await run_in_threadpool(_find_events, interface, seen)
-        if found:
-            seen = found[-1].number
-            yield write_message("events", [_shorten(each) for each in found], seen)
-        if look % _SLOW == 0:
-            waiting = await run_in_threadpool(count_waiting, interface)
-            if waiting != known:
-                known = waiting
-                yield write_message("changed", waiting)
-        if look % _QUIET == 0:
-            yield ": alive\n\n"
-        if len(found) < _MAX_EVENTS:
-            await asyncio.sleep(POLL)
+    poller, quiet_since = find_poller(interface), 0
+    with poller.polling():
+        while is_signed_in():
+            changed = poller.changed  # before the files are read: what changes meanwhile is not missed
+            batch = await poller.read_events(seen) if poller.last != seen else NOTHING
+            if batch.message:
+                seen = batch.last
+                yield batch.message
+            if poller.waiting != known:
+                known = poller.waiting
+                yield write_message("changed", known)
+            if poller.rounds - quiet_since >= _QUIET:
+                quiet_since = poller.rounds
+                yield ": alive\n\n"
+            if batch.size < _MAX_EVENTS:
+                await poller.wait(changed)
 
 
 def count_waiting(interface: Interface) -> dict[str, Any]:
-    """Return how many approvals and unknown outcomes wait, and marks that change with the files."""
+    """Return the counts of pending approvals and unknown outcomes, and marks that change with the files."""
     try:
         return _count(interface.folder)
     except ToolsembleError:
-        return {"approvals": 0, "outcomes": 0, "waiting": "", "durable": 0}  # the pages say what is wrong
+        return {"approvals": 0, "outcomes": 0, "waiting": "", "durable": 0}  # the pages show the problem
 
 
 def _count(folder: DataFolder) -> dict[str, Any]:
@@ -95,7 +193,7 @@ def write_message(kind: str, value: Any, number: int | None = None) -> str:
     'id: 7\nevent: events\ndata: []\n\n'
     """
     head = "" if number is None else f"id: {number}\n"
-    # A text may hold separators of lines that JSON leaves as they are.
+    # A text may contain line separators that JSON does not escape.
     data = json.dumps(value, ensure_ascii=True, separators=(",", ":"), default=str)
     return f"{head}event: {kind}\ndata: {data}\n\n"
 
@@ -105,14 +203,16 @@ def _find_last(interface: Interface) -> int:
     return 0 if history is None else history.last()
 
 
-def _find_events(interface: Interface, after: int) -> list[HistoryEvent]:
+def _read_batch(interface: Interface, after: int) -> Batch:
     history = interface.folder.history()
-    if history is None or history.last() == after:
-        return []
-    return history.events(after, limit=_MAX_EVENTS, max_text=_MAX_TEXT)
+    found = [] if history is None else history.events(after, limit=_MAX_EVENTS, values=False)
+    if not found:
+        return NOTHING
+    last = found[-1].number
+    return Batch(len(found), last, write_message("events", [_shorten(each) for each in found], last))
 
 
 def _shorten(event: HistoryEvent) -> dict[str, Any]:
-    """Return what the pages need to know about an event; they ask for more when they show it."""
+    """Return the part of an event that lists need; pages fetch the rest on demand."""
     names = ("number", "kind", "run_id", "at", "parent_id", "call_id", "tool_name")
     return {name: getattr(event, name) for name in names}

@@ -1,4 +1,4 @@
-"""The fields of a form, and how they are read from a JSON Schema."""
+"""Form fields, built from a JSON Schema."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ FieldState: TypeAlias = Literal["unset", "null", "value"]
 
 
 class _Missing:
-    """The value of a field that is not set."""
+    """The value of an unset field."""
 
     def __repr__(self) -> str:
         return "MISSING"
 
 
 MISSING: Final[Any] = _Missing()
-"""The value of a field that is not set."""
+"""The value of an unset field."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A value that can be chosen.
+    """A selectable value.
 
     >>> Option("low", '"low"').label
     'low'
     """
 
     label: str
-    """The option for people."""
+    """The label."""
     text: str
     """The value as JSON text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """A field of a form, with the fields inside it.
+    """A form field, with its nested fields.
 
     A page draws it, changes ``state``, ``text``, ``chosen`` and ``fields``, and sends it back to
     :func:`~toolsemble._ui.forms.read_form`; it needs no schema.
@@ -55,37 +55,37 @@ class Field:
     """
 
     name: str
-    """The key in the object around it, or the index in the array; empty for the whole form."""
+    """The key in the enclosing object, or the index in the array; empty for the whole form."""
     path: str
     """The place in the value, as a JSON pointer; empty for the whole form."""
     kind: FieldKind
-    """What is drawn, and how ``text`` is read."""
+    """The kind of control, and how ``text`` is parsed."""
     label: str = ""
     """The title of the schema; empty if there is none."""
     description: str = ""
     """The description of the schema."""
     required: bool = False
-    """Whether the value may not be absent."""
+    """Whether the value is required."""
     nullable: bool = False
     """Whether the value may be null."""
     state: FieldState = "unset"
     """Whether it is absent, null, or has a value."""
     text: str = ""
-    """The value: the text itself of kind "text"; JSON text of all other kinds without fields inside."""
+    """The value: the text itself for kind "text"; JSON text for other kinds without nested fields."""
     options: tuple[Option, ...] = ()
     """The values to choose from; for a union, the names of its options."""
     chosen: int | None = None
     """The index of the chosen option of a union; None: none is chosen."""
     fields: tuple[Field, ...] = ()
-    """The fields inside: of an object, those of its keys; of an array, its items; of a union, all of its options."""
+    """The nested fields: an object's keys, an array's items, or all options of a union."""
     item: Field | None = None
-    """What a new item of an array, or a new key of an object, looks like; None: there cannot be more."""
+    """The template of a new array item or object key; None: no more can be added."""
     is_extra: bool = False
-    """Whether the key of the object is not declared; it can be renamed and removed."""
+    """Whether the key is undeclared; it can be renamed and removed."""
     is_cut: bool = False
-    """Whether the fields inside are left out, because they would repeat: ``expand_field(schema, place)`` has them."""
+    """Whether the nested fields are omitted, because they would recurse: ``expand_field(schema, place)`` has them."""
     place: str = ""
-    """The place of its schema in the schema of the form, such as ``#/$defs/Node``."""
+    """The location of its schema within the form's schema, such as ``#/$defs/Node``."""
     default: str | None = None
     """The default as JSON text; None if there is none."""
     limits: dict[str, Any] = field(default_factory=dict)
@@ -93,9 +93,9 @@ class Field:
     secret: bool = False
     """Whether the value is a secret; a known one is masked."""
     changed: bool = False
-    """Whether the value differs from the one before."""
+    """Whether the value differs from the previous one."""
     before: str | None = None
-    """The value before as JSON text, if it differs; None if it was absent."""
+    """The previous value as JSON text, if it differs; None if it was absent."""
 
 
 _MAX_REFS = 50
@@ -117,16 +117,16 @@ class Node:
     """A schema without references, and its place in the document."""
 
     schema: Mapping[str, Any]
-    """The keywords, with those of referenced and combined schemas."""
+    """The keywords, merged with referenced and combined schemas."""
     place: str
-    """Its place, as a reference."""
+    """Its location, as a reference."""
     refs: frozenset[str] = frozenset()
-    """The references that were followed on the way to it."""
+    """The references followed to reach it."""
     repeats: bool = False
-    """Whether it is inside of itself."""
+    """Whether it is recursive."""
 
     def inner(self, *tokens: object) -> str:
-        """Return the place of a schema inside this one."""
+        """Return the location of a nested schema."""
         return "/".join((self.place, *(escape_token(str(token)) for token in tokens)))
 
 
@@ -152,7 +152,7 @@ def resolve(root: Mapping[str, Any], schema: Any, place: str, refs: frozenset[st
 
 
 def find_place(root: Mapping[str, Any], place: str) -> Node:
-    """Return the schema at a place, as :attr:`Node.place` names it; raise ``LookupError`` if there is none.
+    """Return the schema at a :attr:`Node.place`; raise ``LookupError`` if there is none.
 
     >>> find_place({"properties": {"a": {"type": ["array", "null"]}}}, "#/properties/a/type/0").schema["type"]
     'array'
@@ -165,7 +165,7 @@ def find_place(root: Mapping[str, Any], place: str) -> Node:
 
 
 def _merge(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keywords of both schemas; those of the first take precedence, properties are joined."""
+    """Return the keywords of both schemas; the first takes precedence, properties are merged."""
     merged = {**second, **first}
     for keyword in _JOINED & first.keys() & second.keys():
         merged[keyword] = {**second[keyword], **first[keyword]}
@@ -175,7 +175,7 @@ def _merge(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any
 
 
 def find_kind(node: Node) -> FieldKind:
-    """Return the kind of the field for a schema; "json" if it allows anything."""
+    """Return the field kind for a schema; "json" if it allows anything."""
     schema = node.schema
     if "const" in schema:
         return "constant"
@@ -190,13 +190,13 @@ def find_kind(node: Node) -> FieldKind:
 
 
 def list_options(root: Mapping[str, Any], node: Node, around: frozenset[str] = frozenset()) -> list[Node]:
-    """Return the options of a union, those of unions inside it, and null among them; empty if it is not one.
+    """Return the options of a union, including nested unions and null; empty if it is not a union.
 
-    :param around: the places of the unions that it is an option of
+    :param around: the locations of its enclosing unions
     """
     schema = node.schema
     if "properties" in schema:
-        return []  # its options only say which properties go together
+        return []  # its options only declare which properties go together
     for keyword in ("anyOf", "oneOf"):
         if isinstance(options := schema.get(keyword), list):
             return [
@@ -217,7 +217,7 @@ def list_options(root: Mapping[str, Any], node: Node, around: frozenset[str] = f
 
 
 def _flatten(root: Mapping[str, Any], node: Node, around: frozenset[str]) -> list[Node]:
-    """Return the options of a union inside a union; none if it is inside of itself."""
+    """Return the options of a nested union; none if it is recursive."""
     return [] if node.place in around else list_options(root, node, around) or [node]
 
 
@@ -258,7 +258,7 @@ def list_properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def fits_kind(node: Node, kind: FieldKind, value: Any) -> bool:
-    """Return whether a field of a kind can show a value."""
+    """Return whether a field kind can show a value."""
     if kind in {"constant", "choice"}:
         allowed = constants(node.schema)
         return any(is_same(each, value) for each in allowed)
@@ -271,7 +271,7 @@ def fits_kind(node: Node, kind: FieldKind, value: Any) -> bool:
 
 
 def is_same(first: Any, second: Any) -> bool:
-    """Return whether two JSON values are the same; unlike in Python, true is not 1.
+    """Return whether two JSON values are equal; unlike in Python, true is not 1.
 
     >>> is_same(1, True), is_same({"a": [1]}, {"a": [1]})
     (False, True)

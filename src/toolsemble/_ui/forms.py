@@ -37,7 +37,7 @@ _PLAIN = (str, int, type(None))
 
 
 def to_json_values(value: Any) -> Any:
-    """Return dataclasses as objects, tuples as arrays, and numbers that JSON does not have as None.
+    """Return dataclasses as objects, tuples as arrays, and non-JSON numbers as None.
 
     >>> from toolsemble._ui.forms import Option
     >>> to_json_values((Option("low", "1"), float("nan")))
@@ -57,7 +57,7 @@ def to_json_values(value: Any) -> Any:
 
 
 def to_json_text(value: Any) -> str:
-    r"""Return a record as JSON text in ASCII, which any text can be written as, also one with lone surrogates.
+    r"""Return a record as ASCII JSON text, which can represent any text, including lone surrogates.
 
     >>> to_json_text(["\ud800"])
     '["\\ud800"]'
@@ -71,7 +71,7 @@ def _list_names(kind: Any) -> tuple[str, ...]:
 
 
 class OptionFinder:
-    """A finder of options: the one that a value is valid for, or else the one that is most like it.
+    """A finder of options: the one that a value is valid for, else the most similar one.
 
     >>> finder = OptionFinder({})
     >>> card, bank = (Node({"properties": {"kind": {"const": each}}}, "#") for each in ("card", "bank"))
@@ -84,9 +84,9 @@ class OptionFinder:
         self._checks: dict[str, Callable[[Any], bool]] = {}
 
     def find(self, options: Sequence[Node], value: Any) -> int | None:
-        """Return the index of an option; None if the value is of another type than all of them."""
+        """Return the index of an option; None if no option has the value's type."""
         likely = [index for index, each in enumerate(options) if fits_kind(each, find_kind(each), value)]
-        # The first of those that are equally like it.
+        # The first of equally similar options.
         return max(likely, key=lambda index: self._compare(options[index], value), default=None)
 
     def matches(self, pattern: str, name: str) -> bool:
@@ -103,7 +103,7 @@ class OptionFinder:
         return found
 
     def _compare(self, option: Node, value: Any) -> tuple[int, ...]:
-        """Return how much a value is like an option: whether it is valid, by its constants, and by its keys."""
+        """Return a value's similarity to an option: validity, then constants, then keys."""
         is_valid = self._is_valid(option, value)
         if not isinstance(value, dict):
             return (int(is_valid),)
@@ -115,7 +115,7 @@ class OptionFinder:
             if constants(schema)
         )
         others = len(value.keys() - properties.keys())
-        # A schema that admits all keys is valid for nearly everything.
+        # A schema that admits all keys is valid for almost anything.
         return int(is_valid and not others), equal, len(resolved), -others, int(is_valid)
 
 
@@ -124,18 +124,18 @@ def _definitions(root: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _make_check(schema: dict[str, Any]) -> Callable[[Any], bool]:
-    """Return a function that says whether a value is valid; nothing is, for a schema that cannot be compiled."""
+    """Return a predicate for valid values; if the schema cannot be compiled, nothing is valid."""
     import jsonschema_rs
 
     try:
         return jsonschema_rs.validator_for(schema, offline=True, pattern_options=jsonschema_rs.RegexOptions()).is_valid
-    except ValueError:  # a reference or a pattern that does not work here
+    except ValueError:  # an unsupported reference or pattern
         return lambda _: False
 
 
-_MAX_FIELDS = 2000  # of a form; what is beyond them is written as JSON
+_MAX_FIELDS = 2000  # of a form; anything beyond is written as JSON
 _MAX_ITEMS = 200  # of an array or an object; longer ones are written as JSON
-_MAX_ABSENT = 3  # levels of fields inside of fields that have no value
+_MAX_ABSENT = 3  # levels of nested fields without a value
 _LIMITS = (
     "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "pattern",
     "format", "minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties",
@@ -144,7 +144,7 @@ _LIMITS = (
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """The place of a field, and the value that it is compared with."""
+    """The location of a field, and the value that it is compared with."""
 
     name: str
     path: str
@@ -154,10 +154,10 @@ class Spot:
     level: int = 0
     is_extra: bool = False
     is_new: bool = True
-    """Whether the object or array around it has no value, so that its own may be preset."""
+    """Whether the enclosing object or array has no value, so that its own may be preset."""
 
     def inner(self, name: object, *, required: bool = False, is_extra: bool = False, absent: bool = False) -> Spot:
-        """Return the place of a key or an item."""
+        """Return the location of a key or an item."""
         return Spot(
             str(name),
             f"{self.path}/{escape_token(str(name))}",
@@ -232,7 +232,7 @@ class FormBuilder:
         return replace(made, fields=tuple(fields), item=self._build_new_key(node, spot))
 
     def _build_new_key(self, node: Node, spot: Spot) -> Field | None:
-        """Return what a new key looks like; None if the schema declares all keys."""
+        """Return the template of a new key; None if the schema declares all keys."""
         more = node.schema.get("additionalProperties", not list_properties(node.schema))
         if more is False:
             return None
@@ -240,7 +240,7 @@ class FormBuilder:
         return self.build(inner, MISSING, Spot("", f"{spot.path}/", required=True, level=spot.level + 1, is_extra=True))
 
     def _find_extra(self, node: Node, name: str) -> Node:
-        """Return the schema of a key that is not declared."""
+        """Return the schema of an undeclared key."""
         patterns = node.schema.get("patternProperties")
         for pattern, each in patterns.items() if isinstance(patterns, Mapping) else ():
             if self.finder.matches(pattern, name):
@@ -296,17 +296,17 @@ class FormBuilder:
         return len(values) > _MAX_ITEMS or (self.count > _MAX_FIELDS and bool(values))
 
     def _must_cut(self, node: Node, value: Any, spot: Spot) -> bool:
-        """Return whether the fields inside of a field without a value are left out."""
+        """Return whether to omit the nested fields of a field without a value."""
         return value is MISSING and (node.repeats or spot.level >= _MAX_ABSENT or self.count > _MAX_FIELDS)
 
 
 def is_secret(node: Node) -> bool:
-    """Return whether a schema is that of a secret."""
+    """Return whether a schema declares a secret."""
     return node.schema.get("format") == PASSWORD or node.schema.get("writeOnly") is True
 
 
 def _describe(node: Node, kind: FieldKind, value: Any, spot: Spot) -> Field:
-    """Return a field without the fields inside it."""
+    """Return a field without its nested fields."""
     schema, secret = node.schema, is_secret(node)
     changed = spot.compare and not _is_equal(spot.before, value)
     inside = kind in {"object", "array", "union"}
@@ -334,7 +334,7 @@ def _describe(node: Node, kind: FieldKind, value: Any, spot: Spot) -> Field:
 
 def _find_state(kind: FieldKind, value: Any, spot: Spot) -> FieldState:
     if value is MISSING:
-        # Nobody has to say that an object is an object, or that a constant is what it is.
+        # An object without fields and a constant need no input.
         return "value" if spot.required and spot.is_new and kind in {"object", "array", "constant"} else "unset"
     return "null" if value is None else "value"
 
@@ -363,7 +363,7 @@ def _is_equal(first: Any, second: Any) -> bool:
 
 
 def _get(values: Any, name: object) -> Any:
-    """Return the value of a key or an index; MISSING if there is none."""
+    """Return the value at a key or an index; MISSING if there is none."""
     if isinstance(values, dict):
         return values.get(name, MISSING)
     is_item = isinstance(values, list) and isinstance(name, int) and name < len(values)
@@ -383,7 +383,7 @@ _JSON_KINDS = {"integer", "number", "boolean", "choice", "constant", "json"}
 
 
 def read_field(field: Any, place: str) -> Any:
-    """Return the value of a field, as JSON values; MISSING if it is not set; raise ``ValueError`` for anything else.
+    """Return a field's value as JSON values; MISSING if it is not set; raise ``ValueError`` for anything else.
 
     >>> read_field({"kind": "array", "state": "value", "fields": [{"kind": "text", "state": "null"}]}, "")
     [None]
@@ -410,7 +410,7 @@ def read_field(field: Any, place: str) -> Any:
     if kind == "text":
         return text
     if kind not in _JSON_KINDS:
-        raise ValueError(f"{_show(place)}: there is no kind {kind!r:.80}")
+        raise ValueError(f"{_show(place)}: unknown kind {kind!r:.80}")
     return _read_json(text)
 
 
@@ -424,7 +424,7 @@ def _read_object(field: Mapping[str, Any], place: str) -> dict[str, Any]:
         if value is MISSING:
             continue
         if name in values:
-            raise ValueError(f"{_show(place)}: the key {name!r:.80} is there twice; rename or remove one")
+            raise ValueError(f"{_show(place)}: duplicate key {name!r:.80}; rename or remove one")
         values[name] = value
     return values
 
@@ -479,15 +479,15 @@ __all__ = [
 def build_form(
     schema: Mapping[str, Any] | None, value: Any = MISSING, *, before: Any = MISSING, keep_hidden: bool = False
 ) -> Field:
-    """Return the form for a value of a schema, filled in with the value.
+    """Return the form for a schema, filled in with a value.
 
-    Every value can be shown: what does not fit the schema is a field of kind "json". Nothing is validated.
+    Every value can be shown: a value that does not fit the schema becomes a field of kind "json". Nothing is validated.
 
     :param schema: the schema; None: an object without fields
     :param value: the value; :data:`MISSING`: an empty form
     :param before: the value to compare with; fields that differ are marked as changed
-    :param keep_hidden: whether masked secrets are shown as set, because they stand for those of a waiting call; else
-        they have to be entered again
+    :param keep_hidden: whether masked secrets are shown as set, because they stand for a waiting call's secrets; else
+    they must be entered again
 
     >>> form = build_form({"properties": {"order": {"type": "integer"}, "note": {"type": "string"}}}, {"order": 7})
     >>> [(each.name, each.kind, each.state, each.text) for each in form.fields]
@@ -504,9 +504,9 @@ def build_form(
 
 
 def expand_field(schema: Mapping[str, Any], place: str) -> Field:
-    """Return a field without a value for a place of the schema: what is inside of a field that is cut.
+    """Return an empty field for a schema location: the omitted content of a cut field.
 
-    Raise ``LookupError`` if there is no such place.
+    Raise ``LookupError`` if there is no such location.
 
     >>> node = {"properties": {"name": {"type": "string"}, "next": {"$ref": "#/$defs/Node"}}}
     >>> schema = {"$ref": "#/$defs/Node", "$defs": {"Node": node}}
@@ -518,7 +518,7 @@ def expand_field(schema: Mapping[str, Any], place: str) -> Field:
 
 
 def mask_secrets(schema: Mapping[str, Any], value: Any) -> Any:
-    """Return a value with the secrets in it masked, to be shown to others.
+    """Return a value with its secrets masked, for display.
 
     >>> token = {"type": "string", "format": "password", "writeOnly": True}
     >>> mask_secrets({"properties": {"token": token}}, {"token": "sk-1"})
@@ -529,10 +529,10 @@ def mask_secrets(schema: Mapping[str, Any], value: Any) -> Any:
 
 
 def read_form(form: Field | Mapping[str, Any]) -> Any:
-    """Return the value of a form, as Python built it or as a page sent it back; :data:`MISSING` if it is not set.
+    """Return a form's value, as built in Python or sent back by a page; :data:`MISSING` if it is not set.
 
-    Fields that are not set are absent. A number that cannot be read stays a text, so that the call is refused with the
-    reason. Raise ``ValueError`` with the place for what is not a form.
+    Fields that are not set are absent. An unparseable number stays a text, so that the call is rejected with the
+    reason. Raise ``ValueError`` with the path if it is not a form.
 
     >>> read_form({"kind": "object", "state": "value", "fields": [
     ...     {"name": "order", "kind": "integer", "state": "value", "text": "7"},
@@ -548,10 +548,10 @@ def read_form(form: Field | Mapping[str, Any]) -> Any:
 
 
 def build_request_form(request: ReviewRequest, schema: Mapping[str, Any] | None) -> Field:
-    """Return the form with the arguments of a waiting call; masked secrets stand for themselves.
+    """Return the form with a waiting call's arguments; masked secrets stay masked.
 
-    :param schema: the schema of the tool, as ``store.schema(request.schema_digest)`` returns it; None: unknown, so that
-        the arguments are shown by their own types
+    :param schema: the schema of the tool, as ``store.schema(request.schema_digest)`` returns it; None: unknown; the
+    arguments are shown by their own types
 
     >>> request = ReviewRequest("Pays", "pay", {"order": 7})
     >>> form = build_request_form(request, {"properties": {"order": {"type": "integer"}}})
@@ -564,9 +564,9 @@ def build_request_form(request: ReviewRequest, schema: Mapping[str, Any] | None)
 
 
 def write_edit(request: ReviewRequest, form: Field | Mapping[str, Any]) -> str | None:
-    """Return the text for :class:`~toolsemble.review.Edit`; None if nothing was changed, so that it is an approval.
+    """Return the text for :class:`~toolsemble.review.Edit`; None if nothing was changed, which makes it an approval.
 
-    Raise ``ValueError`` for what is not a form.
+    Raise ``ValueError`` if it is not a form.
 
     >>> request = ReviewRequest("Pays", "pay", {"order": 7})
     >>> form = build_request_form(request, {"properties": {"order": {"type": "integer"}}})

@@ -1,4 +1,4 @@
-"""The checks before every request: the host, where a change comes from, its form, and who is signed in."""
+"""The checks before every request: host, origin and form of changes, and sign-in."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from toolsemble._runtime.storage.sqlite import load_key
 from toolsemble._ui.people import LocalUser, People, Person
 
 LIFETIME = 7 * 24 * 3600
-"""Seconds for which a cookie is valid."""
+"""The lifetime of a cookie, in seconds."""
 TOKEN_FILE = "ui.token"  # noqa: S105 - the name of a file
-"""The file in the data folder that holds the token for programs of this user."""
+"""The file in the data folder with the token for this user's programs."""
 
 
 class Sessions:
-    """The sessions of one server, which outlive it: cookies are signed with a key in the data folder.
+    """The sessions of one server, which survive restarts: cookies are signed with a key in the data folder.
 
     :param folder: the data folder
     :param people: the people who may sign in
-    :param port: a part of the cookie's name, so that two servers of one machine do not sign each other out
+    :param port: a part of the cookie's name, so that two servers on one machine do not sign each other out
     :param clock: returns the seconds since the epoch
     """
 
@@ -51,13 +51,14 @@ class Sessions:
 
     @property
     def link_token(self) -> str:
-        """The token of the link that signs in the user of this machine; empty if it was used, or people have tokens."""
+        """The token of the sign-in link for this machine's user; empty if it was used, or if people have tokens."""
         return self._link
 
     def use_link(self, token: str) -> Person | None:
-        """Return the user of this machine for the token of the link, which works once; None if it is wrong.
+        """Return this machine's user for the link's one-time token; None if it is wrong.
 
-        A link takes no other token: it would stay in logs, and somebody else's would sign in who follows it as them.
+        A link accepts no other token: it would stay in logs, and following another user's link would sign in as that
+        user.
         """
         is_right = self._link and hmac.compare_digest(self._link.encode(), token.encode(errors="replace"))
         if not is_right or not isinstance(self._people, LocalUser):
@@ -66,11 +67,11 @@ class Sessions:
         return self._people.person
 
     def sign_in(self, token: str) -> Person | None:
-        """Return the person of a token that was entered; None if it is wrong."""
+        """Return the person for an entered token; None if it is wrong."""
         return self.use_link(token) or self.find_bearer(token)
 
     def find_bearer(self, token: str) -> Person | None:
-        """Return the person of the token of a program; None if it is wrong."""
+        """Return the person for a program's token; None if it is wrong."""
         return self._find_program(token) or self._people.find_token(token)
 
     def make_cookie(self, person: Person) -> str:
@@ -80,7 +81,7 @@ class Sessions:
         return f"{text}.{self._sign(values, person)}"
 
     def find_cookie(self, value: str) -> Person | None:
-        """Return the person of a cookie; None if it has expired, was not made here, or the person is out."""
+        """Return the person for a cookie; None if it has expired, is foreign, or the person was removed."""
         text, _, signature = value.partition(".")
         try:
             values = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
@@ -93,7 +94,7 @@ class Sessions:
         return person if self._clock() < expires else None
 
     def _sign(self, values: list[object], person: Person) -> str:
-        # With the digest of the token: a new token ends the sessions of the old one.
+        # With the token's digest: a new token ends the old token's sessions.
         return sign(self._key, "session", [values, person.token_sha256])
 
     def _find_program(self, token: str) -> Person | None:
@@ -110,9 +111,9 @@ def _write_private(path: Path, text: str) -> None:
 
 
 MAX_BODY = 1_000_000
-"""The most bytes of a request's body."""
+"""The maximum size of a request body, in bytes."""
 MAX_LOGIN = 4_096
-"""The most bytes of a body that is read before its sender is known."""
+"""The maximum size of a body before sign-in, in bytes."""
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -132,10 +133,10 @@ _MAX_DIGITS = 9
 
 
 class Guard:
-    """The checks, as an ASGI application around another one.
+    """An ASGI middleware with the checks.
 
-    The person is in ``request.state.person``. A response that goes on for long calls ``request.state.find_person`` to
-    learn whether the person is still signed in, and in which roles.
+    The person is in ``request.state.person``. A long response calls ``request.state.find_person`` to check whether the
+    person is still signed in, and with which roles.
     """
 
     def __init__(self, app: ASGIApp, sessions: Sessions, hosts: Hosts, *, read_only: bool) -> None:
@@ -145,7 +146,7 @@ class Guard:
         self._read_only = read_only
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Check a request and pass it on, or refuse it."""
+        """Check a request, and forward or reject it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -156,13 +157,13 @@ class Guard:
 
     def _check(self, request: Request) -> JSONResponse | None:
         if not self._hosts.accepts(request.headers.get("host", "")):
-            return refuse(421, "This name is not a name of the server; use localhost, or start it with --allow-host")
+            return refuse(421, "Unknown host name; use localhost, or start the server with --allow-host")
         token = _read_bearer(request.headers)
         if request.method not in _READING:
             problem = _check_change(request, is_program=token is not None)
             if problem is not None:
                 return problem
-        path = request.scope["path"]  # not that of the URL, which begins with a header
+        path = request.scope["path"]  # not the URL's, which is built from a header
         if not path.startswith("/api/") or path in _OPEN:
             return None
         find_person = partial(self._find_person, request, token)
@@ -177,9 +178,9 @@ class Guard:
 
     def _check_person(self, person: Person) -> JSONResponse | None:
         if self._read_only:
-            return refuse(403, "The server was started with --read-only: nothing can be changed here")
+            return refuse(403, "The server was started with --read-only, so nothing can be changed")
         if not person.may_change:
-            return refuse(403, f"'{person.name}' has the role viewer, and may change nothing")
+            return refuse(403, f"'{person.name}' has the role 'viewer', which is read-only")
         return None
 
     def _find_person(self, request: Request, token: str | None) -> Person | None:
@@ -189,14 +190,14 @@ class Guard:
 
 
 def refuse(status: int, message: str) -> JSONResponse:
-    """Return the response to a request that is refused, with the reason."""
+    """Return the response to a rejected request, with the reason."""
     return JSONResponse({"error": message}, status)
 
 
 def _check_change(request: Request, *, is_program: bool) -> JSONResponse | None:
-    """Return the refusal of a change that comes from another page, or is not JSON."""
+    """Return the rejection of a change that comes from another page, or is not JSON."""
     if not is_program and not _is_same_origin(request.headers):
-        return refuse(403, "Changes are accepted only from the page of this server")
+        return refuse(403, "Changes are accepted only from this server's own page")
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         return refuse(415, "The body must be application/json")
@@ -214,11 +215,11 @@ def _find_limit(request: Request) -> int:
 
 
 def _describe_limit(limit: int) -> str:
-    return f"The body has more than {limit:,} bytes"
+    return f"The body exceeds {limit:,} bytes"
 
 
 def _count_body(receive: Receive, limit: int) -> Receive:
-    """Return a function that receives a body, and ends the request when more arrives than is allowed."""
+    """Return a function that receives a body, and ends the request above the limit."""
     count = 0
 
     async def receive_counted() -> Message:
@@ -233,7 +234,7 @@ def _count_body(receive: Receive, limit: int) -> Receive:
 
 
 def _is_same_origin(headers: Headers) -> bool:
-    """Return whether a browser sent this from the page of this server; the host was checked before."""
+    """Return whether a browser sent this from this server's page; the host was checked before."""
     site = headers.get("sec-fetch-site")
     if site is not None:
         return site == "same-origin"

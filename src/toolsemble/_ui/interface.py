@@ -1,4 +1,4 @@
-"""The interface of one server: its data folder, and the tools and agents that it was started with."""
+"""The interface of one server: its data folder, tools and agents."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from toolsemble.review._store.store import ReviewStore
 from toolsemble.telemetry._history import RunHistory
 
 HISTORY, REVIEWS, RUNS, EFFECTS = "history.db", "reviews.db", "runs.db", "effects.db"
-"""The names of the files."""
+"""The file names."""
 SECRET = "TOOLSEMBLE_REVIEW_SECRET"  # noqa: S105 - the name of a variable
-"""The environment variable with the secret of the review store, if it is not in a file."""
+"""The environment variable with the review store's secret, if it is not in a file."""
 
 _Store = TypeVar("_Store", RunHistory, ReviewStore, RunJournal, EffectLedger)
 
 
 class DataFolder:
-    """The stores of a folder, opened when they are used first; safe for any number of threads.
+    """The stores of a folder, opened on first use; thread-safe.
 
-    :param path: the folder; created if it is missing, accessible for its owner only
+    :param path: the folder; created if missing, accessible only by its owner
     """
 
     def __init__(self, path: Path) -> None:
@@ -56,7 +56,7 @@ class DataFolder:
         return self._open(EFFECTS, EffectLedger)
 
     def close(self) -> None:
-        """Close what was opened."""
+        """Close the opened stores."""
         with self._lock:
             for store in self._opened.values():
                 store.close()
@@ -72,22 +72,22 @@ class DataFolder:
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """The tools and agents that a server was started with, and can call.
+    """The tools and agents that a server can call.
 
     >>> Targets().find("add") is None
     True
     """
 
     boxes: tuple[Toolbox, ...] = ()
-    """The toolboxes; where two have a tool of the same name, the first one counts."""
+    """The toolboxes; for duplicate tool names, the first one takes precedence."""
     agents: Mapping[str, Agent[Any]] = field(default_factory=dict)
     """The agents by name."""
     sources: Mapping[str, str] = field(default_factory=dict)
-    """The target that each tool came from, as a command line names it."""
+    """Each tool's command-line target."""
     deps: Any = None
-    """The deps of calls and runs that are started here, or what makes them; None: an agent's own."""
+    """The deps of calls and runs started here, or their factory; None: an agent's own."""
     deps_source: str = ""
-    """The target that the deps came from, as a command line names it."""
+    """The deps' command-line target."""
 
     @property
     def names(self) -> list[str]:
@@ -95,37 +95,39 @@ class Targets:
         return list(dict.fromkeys(name for box in self.boxes for name in box.names))
 
     def find(self, name: str) -> Toolbox | None:
-        """Return the toolbox with a tool; None if no one has it."""
+        """Return the toolbox with a tool; None if there is none."""
         return next((box for box in self.boxes if name in box), None)
 
 
 @dataclass(slots=True)
 class Interface:
-    """All that endpoints need."""
+    """The state that endpoints share."""
 
     folder: DataFolder
     """The data folder."""
     targets: Targets = field(default_factory=Targets)
     """The tools and agents."""
     read_only: bool = False
-    """Whether nothing can be changed."""
+    """Whether the server is read-only."""
     address: str = "http://127.0.0.1:7771"
-    """Where the server is reached."""
+    """The server's address."""
     chats: dict[str, Sequence[Message]] = field(default_factory=dict)
-    """The conversations of the chat page, by memory id, of agents without a memory."""
+    """The chat page's conversations with agents without a memory, by memory id."""
+    poller: Any = None
+    """Looks for changes in the data folder, for all open pages; None before the first one."""
     working: set[Any] = field(default_factory=set)
-    """The tasks of runs that are resumed here."""
+    """The tasks of runs resumed here."""
 
     def reviewer(self) -> QueueReview:
-        """Return the reviewer for tools and agents that have none: the store of the data folder."""
+        """Return the default reviewer for tools and agents: the data folder's store."""
         store = self.folder.reviews(create=True)
         assert store is not None  # noqa: S101 - it was created
         return QueueReview(store)
 
     def choose_reviewer(self, agent: Agent[Any]) -> dict[str, Any]:
-        """Return the settings of a run with a reviewer, unless the agent has its own."""
+        """Return run settings with a reviewer, unless the agent has its own."""
         return {} if agent.list_reviewers() else {"review": self.reviewer()}
 
     def record(self) -> Sinks:
-        """Return the sinks for what is started here: the history of the data folder."""
+        """Return the sinks for runs started here: the data folder's history."""
         return Sinks("toolsemble ui", [self.folder.history(create=True)])

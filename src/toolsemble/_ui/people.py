@@ -1,4 +1,4 @@
-"""The people who may use the interface, and their roles: a TOML file, or the user of this machine."""
+"""The users of the interface and their roles: a TOML file, or this machine's user."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from toolsemble._vocabulary.errors import ToolConfigurationError
 OPERATOR = "operator"
 """The role of people who may call tools, chat, and change durable runs and unknown outcomes."""
 VIEWER = "viewer"
-"""The role of people who may look, and change nothing."""
+"""The read-only role."""
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}")
 _ROLE = re.compile(r"[^\x00-\x1f\"\\\x7f]{1,64}")
@@ -29,22 +29,22 @@ _FIELDS = {"token_sha256", "roles"}
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Somebody who uses the interface.
+    """A user of the interface.
 
     >>> Person("ada", roles=("admin",)).may_answer("admin")
     True
     """
 
     name: str
-    """The name, as receipts and the audit show it."""
+    """The name, as shown in receipts and the audit."""
     roles: tuple[str, ...] = ()
-    """The roles in which the person may answer."""
+    """The person's roles for answering requests."""
     token_sha256: str = ""
-    """The digest of the person's token; empty for the user of this machine."""
+    """The digest of the person's token; empty for this machine's user."""
 
     @property
     def may_change(self) -> bool:
-        """Whether the person may do more than look."""
+        """Whether the person may make changes."""
         return VIEWER not in self.roles
 
     @property
@@ -58,19 +58,19 @@ class Person:
 
 
 class People(Protocol):
-    """The people who may use the interface."""
+    """The users of the interface."""
 
     def find(self, name: str) -> Person | None:
         """Return a person by name; None if there is none."""
         ...
 
     def find_token(self, token: str) -> Person | None:
-        """Return the person that a token belongs to; None if there is none."""
+        """Return the person with a token; None if there is none."""
         ...
 
 
 class LocalUser:
-    """The user of this machine, who has no roles and no token.
+    """The user of this machine, without roles and token.
 
     >>> LocalUser().find(LocalUser().person.name).may_operate
     True
@@ -80,16 +80,16 @@ class LocalUser:
         self.person = Person(_find_user())
 
     def find(self, name: str) -> Person | None:
-        """Return the user, if it has this name."""
+        """Return the user if the name matches."""
         return self.person if name == self.person.name else None
 
     def find_token(self, token: str) -> Person | None:
-        """Return None: the user has the link that the program prints."""
+        """Return None: the local user signs in with the printed link."""
         return None
 
 
 class PeopleFile:
-    """The people of a TOML file, which is read again when it changes: who is removed is out at once.
+    """The people in a TOML file, reloaded when it changes: removed users are signed out immediately.
 
     :param path: the file; each table is a person, with ``token_sha256`` and ``roles``
     """
@@ -105,7 +105,7 @@ class PeopleFile:
         return self._read().get(name)
 
     def find_token(self, token: str) -> Person | None:
-        """Return the person that a token belongs to; all are compared, so that the time says nothing."""
+        """Return the person with a token; compare all of them, to prevent timing attacks."""
         digest = digest_token(token)
         found = [each for each in self._read().values() if hmac.compare_digest(each.token_sha256, digest)]
         return found[0] if found else None
@@ -118,23 +118,23 @@ class PeopleFile:
                 self._people = read_people(self._path)
                 self._stamp = stamp
         except OSError as error:
-            raise ToolConfigurationError(f"The file of people '{self._path}' cannot be read: {error}") from error
+            raise ToolConfigurationError(f"The people file '{self._path}' cannot be read: {error}") from error
         return self._people
 
 
 def read_people(path: Path) -> dict[str, Person]:
-    """Return the people of a file by name; raise ToolConfigurationError with the place of a problem."""
+    """Return a file's people by name; raise ToolConfigurationError with the location of a problem."""
     try:
         tables = tomllib.loads(path.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ToolConfigurationError(f"The file of people '{path}' is not TOML: {error}") from error
+        raise ToolConfigurationError(f"The people file '{path}' is not TOML: {error}") from error
     return {name: _read_person(path, name, table) for name, table in tables.items()}
 
 
 def add_person(path: Path, name: str, roles: Iterable[str]) -> str:
-    """Add a person to a file, which is created if it is missing; return the token, which is stored nowhere.
+    """Add a person to a file, creating it if missing; return the token, which is not stored.
 
-    :param roles: the roles in which the person may answer; ``operator`` may call tools, ``viewer`` may only look
+    :param roles: the person's roles; ``operator`` may call tools, ``viewer`` is read-only
     """
     if not _NAME.fullmatch(name):
         raise ToolConfigurationError(f"A person's name is letters, digits and _ . @ -, not '{escape_line(name, 80)}'")
@@ -142,11 +142,11 @@ def add_person(path: Path, name: str, roles: Iterable[str]) -> str:
     for role in wanted:
         if not _ROLE.fullmatch(role):
             raise ToolConfigurationError(
-                f"'{escape_line(role, 80)}' cannot be a role: it has quotes or is not 1 to 64 long"
+                f"'{escape_line(role, 80)}' cannot be a role: it contains quotes or is not 1 to 64 characters long"
             )
     known = read_people(path) if path.exists() else {}
     if name in known:
-        raise ToolConfigurationError(f"There is a person '{name}' in '{path}' already; remove that table first")
+        raise ToolConfigurationError(f"'{path}' already has a person '{name}'; remove that table first")
     token = secrets.token_urlsafe(32)
     listed = ", ".join(f'"{role}"' for role in wanted)
     text = f'["{name}"]\ntoken_sha256 = "{digest_token(token)}"\nroles = [{listed}]\n'

@@ -1,4 +1,4 @@
-"""The server: a socket, the address that is opened, and uvicorn."""
+"""The server: a socket, the printed address, and uvicorn."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from toolsemble._vocabulary.errors import ToolConfigurationError
 STATIC = Path(__file__).parent / "static"
 """The folder of the page's files."""
 
-# The table of the system may know others, or none.
+# The system's table may differ or be empty.
 mimetypes.add_type("text/javascript", ".mjs")
 mimetypes.add_type("image/svg+xml", ".svg")
 
@@ -73,7 +73,7 @@ def build_app(interface: Interface, sessions: Sessions, hosts: Hosts) -> ASGIApp
 
 
 def describe_me(interface: Interface, asked: Asked) -> dict[str, Any]:
-    """Return who is signed in, what this person may do, and what there is."""
+    """Return the signed-in person, their permissions, and the available pages."""
     person = asked.person
     can_change = person.may_change and not interface.read_only
     return {
@@ -91,7 +91,7 @@ def describe_me(interface: Interface, asked: Asked) -> dict[str, Any]:
 
 
 async def follow_link(request: Request) -> Response:
-    """Exchange the token of the link for a cookie, and take it out of the address."""
+    """Exchange the link's token for a cookie, and remove it from the address."""
     sessions: Sessions = request.app.state.sessions
     person = sessions.use_link(request.query_params.get("token", ""))
     answer = RedirectResponse("/", 303)
@@ -117,13 +117,13 @@ async def sign_in(request: Request) -> Response:
 
 
 async def show_refusal(_: Request, error: Exception) -> Response:
-    """Return the response to a request that Starlette or the guard ends."""
+    """Return the response to a request that Starlette or the guard rejects."""
     assert isinstance(error, HTTPException)  # noqa: S101 - it is registered for these
     return refuse(error.status_code, error.detail)
 
 
 async def show_page(request: Request) -> Response:
-    """Return the page, at every address that is not an endpoint."""
+    """Return the page, at every address except endpoints."""
     if request.scope["path"].startswith("/api/"):
         return refuse(404, "There is no such endpoint")
     return FileResponse(STATIC / "index.html")
@@ -156,15 +156,15 @@ class ServerSettings:
     data: str = ".toolsemble"
     """The data folder."""
     port: int = 7771
-    """The port; 0: a free one."""
+    """The port; 0 picks a free one."""
     host: str = "127.0.0.1"
-    """The address; other ones than loopback need ``people``."""
+    """The address; any except loopback needs ``people``."""
     people: str | None = None
-    """The file of people; None: only the user of this machine."""
+    """The people file; None: only this machine's user."""
     allowed_hosts: tuple[str, ...] = ()
-    """Further names under which the server is reached."""
+    """Additional host names of the server."""
     read_only: bool = False
-    """Whether nothing can be changed."""
+    """Whether the server is read-only."""
     open_browser: bool = True
     """Whether to open the page."""
 
@@ -177,7 +177,7 @@ def serve(settings: ServerSettings, targets: Targets, report: Callable[[str], ob
     is_local = _is_loopback(settings.host)
     if not is_local and settings.people is None:
         raise ToolConfigurationError(
-            f"Other machines reach {settings.host:.80}, so that people must sign in: pass --people FILE, "
+            f"{settings.host:.80} can be reached from other machines, so users must sign in: pass --people FILE, "
             "made by 'toolsemble ui add-person NAME'"
         )
     people: People = LocalUser() if settings.people is None else PeopleFile(settings.people)
@@ -218,7 +218,7 @@ def _announce(
 
 
 def _write_opener(folder: Path, link: str) -> Path:
-    """Return a private file that leads to the link: the arguments of a browser can be seen by all users."""
+    """Return a private file that redirects to the link: all users can see a browser's arguments."""
     path = folder / _OPEN_FILE
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "w") as file:
@@ -232,11 +232,11 @@ def _bind(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
-        listener.listen()  # so that the browser, which is opened now, can wait
+        listener.listen()  # so that the browser, which opens now, can connect
     except OSError as error:
         listener.close()
         raise ToolConfigurationError(
-            f"Cannot listen at {host}:{port} ({error.strerror}); pass another --port"
+            f"Cannot listen on {host}:{port} ({error.strerror}); pass another --port"
         ) from error
     return listener
 

@@ -1,4 +1,4 @@
-"""The timeline of a run: its turns and calls as a tree of rows, on an axis whose waits are folded."""
+"""A run's timeline: its turns and calls as a tree of rows, on a time axis with collapsed waits."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from toolsemble.telemetry._history_records import AgentRun, CallSummary, ReviewS
 
 Span = tuple[float, float]
 
-_MIN_FOLD = 2.0  # seconds: shorter gaps are drawn as they are
-_FOLDED_SHARE = 0.1  # a gap is folded if it is longer than this part of the time that is worked
+_MIN_FOLD = 2.0  # seconds: shorter gaps are drawn to scale
+_FOLDED_SHARE = 0.1  # a gap is collapsed if it is longer than this fraction of the active time
 _FOLDED_WIDTH = 0.03  # of the axis
-_TICK_WIDTH = 0.11  # of the axis: as much room as a label needs
+_TICK_WIDTH = 0.11  # of the axis: the width of a label
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +29,17 @@ class Segment:
     """
 
     started: float
-    """When it begins, in seconds since the epoch."""
+    """Its start, in seconds since the epoch."""
     ended: float
-    """When it ends."""
+    """Its end."""
     start: float
-    """Where it begins on the axis, from 0 to 1."""
+    """Its start on the axis, from 0 to 1."""
     end: float
-    """Where it ends on the axis."""
+    """Its end on the axis."""
     is_folded: bool = False
-    """Whether it is drawn narrower than it would be: nothing was done."""
+    """Whether it is an idle period that is drawn collapsed."""
     is_review: bool = False
-    """Whether a reviewer was waited for."""
+    """Whether it is spent waiting for a reviewer."""
 
     @property
     def seconds(self) -> float:
@@ -48,10 +48,10 @@ class Segment:
 
 
 def fold_waits(busy: Iterable[Span], waits: Iterable[Span], started: float, ended: float) -> tuple[Segment, ...]:
-    """Return the axis from a start to an end: gaps in which nothing is done are folded, if they are long.
+    """Return the axis from a start to an end, with long idle gaps collapsed.
 
-    :param busy: when something was done
-    :param waits: when a reviewer was waited for
+    :param busy: the active spans
+    :param waits: the spans spent waiting for a reviewer
 
     >>> [(each.seconds, each.is_folded) for each in fold_waits([(0, 1), (3601, 3602)], [(1, 3601)], 0, 3602)]
     [(1, False), (3600, True), (1, False)]
@@ -75,7 +75,7 @@ def fold_waits(busy: Iterable[Span], waits: Iterable[Span], started: float, ende
 
 
 def locate(segments: Sequence[Segment], time: float) -> float:
-    """Return the place of a time on the axis, from 0 to 1.
+    """Return the position of a time on the axis, from 0 to 1.
 
     >>> locate([Segment(0.0, 10.0, 0.0, 0.5), Segment(10.0, 20.0, 0.5, 1.0)], 15.0)
     0.75
@@ -89,7 +89,7 @@ def locate(segments: Sequence[Segment], time: float) -> float:
 
 
 def place_ticks(segments: Sequence[Segment]) -> tuple[tuple[float, float], ...]:
-    """Return the ticks of the axis: their places, and the seconds since its start, in round steps.
+    """Return the axis ticks: positions and seconds since the start, in round steps.
 
     >>> place_ticks([Segment(0.0, 10.0, 0.0, 0.5), Segment(10.0, 3610.0, 0.5, 0.53, is_folded=True)])
     ((0.0, 0.0), (0.25, 5.0), (0.5, 10.0))
@@ -114,7 +114,7 @@ def _round_step(least: float) -> float:
 
 
 def _join(spans: Iterable[Span]) -> Iterator[Span]:
-    """Return the spans in order, those that touch as one."""
+    """Return the spans in order, with touching spans merged."""
     current: Span | None = None
     for first, last in sorted(spans):
         if last <= first:
@@ -138,7 +138,7 @@ def _find_gaps(spans: Sequence[Span], started: float, ended: float) -> Iterator[
 
 
 def _split(gaps: Sequence[Span], started: float, ended: float) -> Iterator[tuple[float, float, bool]]:
-    """Return the parts of the axis: the gaps, and what is between them."""
+    """Return the parts of the axis: the gaps and the parts between them."""
     at = started
     for first, last in gaps:
         if first > at:
@@ -162,12 +162,12 @@ _OUTCOMES: dict[Outcome, RowState] = {
 _LIVE = ("running", "waiting")
 
 MAX_ROWS = 20_000
-"""The number of turns and of calls that a timeline shows at most."""
+"""The maximum number of turns and of calls in a timeline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A row of a timeline: an agent inside a call, a turn of its model, or a call.
+    """A timeline row: a nested agent, a model turn, or a call.
 
     >>> Row(kind="call", number=3, name="refund", level=1, started=0.0, ended=2.0).kind
     'call'
@@ -178,41 +178,41 @@ class Row:
     number: int
     """The number of its event; unique among the rows of its kind."""
     name: str
-    """The name of the tool, of the model, or the role of the agent."""
+    """The tool's or model's name, or the agent's role."""
     level: int
-    """How many rows it is inside of."""
+    """Its depth in the tree."""
     started: float
-    """When it began, in seconds since the epoch."""
+    """Its start, in seconds since the epoch."""
     ended: float | None
-    """When it ended; None if it did not."""
+    """Its end; None if it has not ended."""
     call_id: str = ""
     """The id of the call; empty for turns and agents."""
     outcome: Outcome | None = None
     """The outcome of a call that has ended."""
     state: RowState = "done"
-    """Its state; a call that did not end is "interrupted" if its run does not go on."""
+    """Its state; an unfinished call is "interrupted" if its run does not continue."""
     start: float = 0.0
-    """Where its bar begins on the axis, from 0 to 1."""
+    """The bar's start on the axis, from 0 to 1."""
     end: float = 0.0
-    """Where its bar ends on the axis."""
+    """The bar's end on the axis."""
     waits: tuple[tuple[float, float], ...] = ()
-    """The parts of the bar in which a reviewer was waited for."""
+    """The parts of the bar spent waiting for a reviewer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The rows of a run, and the axis that their bars are on.
+    """A run's rows, and the axis of their bars.
 
     >>> Timeline((), ()).rows
     ()
     """
 
     rows: tuple[Row, ...]
-    """The rows, in the order in which they are shown."""
+    """The rows, in display order."""
     segments: tuple[Segment, ...]
-    """The parts of the axis; long waits are folded."""
+    """The parts of the axis; long waits are collapsed."""
     is_cut: bool = False
-    """Whether there are more turns or calls than are shown."""
+    """Whether some turns or calls are omitted."""
 
 
 def build_timeline(
@@ -225,8 +225,8 @@ def build_timeline(
 ) -> Timeline:
     """Return the timeline of a run; it has no rows if the run is unknown.
 
-    :param now: until when the bars of what has not ended are drawn; None: until the latest event
-    :param journal: the journal of the run, whose state counts
+    :param now: the end of unfinished bars; None: the latest event
+    :param journal: the run's journal, whose state is authoritative
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, RunHistory(f"{folder}/history.db") as history:
@@ -248,7 +248,7 @@ def build_timeline(
 
 
 class _Tree:
-    """The turns and calls of a run, by the call that they are inside of."""
+    """A run's turns and calls, by their parent call."""
 
     def __init__(
         self,
@@ -267,9 +267,9 @@ class _Tree:
         self._shown: set[str] = set()
 
     def list_rows(self, parent: str, level: int) -> Iterator[Row]:
-        """Return the rows inside of a call; those of the whole run if it is empty."""
+        """Return the rows within a call; all rows of the run if it is empty."""
         if parent in self._shown:
-            return  # the id of a call was used twice: what is inside is shown once
+            return  # duplicate call id: nested rows are shown once
         self._shown.add(parent)
         agents = self._agents.get(parent, []) if parent else []
         for agent in agents:
@@ -291,7 +291,7 @@ class _Tree:
 
 
 def _group(records: Iterable[_Inside], known: AbstractSet[str]) -> dict[str, list[_Inside]]:
-    """Return records by the call that they are inside of; by "" if that call was not recorded."""
+    """Return records by their parent call; by "" if that call was not recorded."""
     found: dict[str, list[_Inside]] = {}
     for each in records:
         found.setdefault(each.parent_id if each.parent_id in known else "", []).append(each)
@@ -324,7 +324,7 @@ def _call_row(call: CallSummary, level: int, state: RowState) -> Row:
 
 
 def _place(row: Row, segments: Sequence[Segment], waits: Iterable[Span], until: float) -> Row:
-    """Return a row with the place of its bar."""
+    """Return a row with its bar's position."""
     ended = until if row.ended is None else row.ended
     inside = tuple((locate(segments, first), locate(segments, last)) for first, last in waits if last > row.started)
     return replace(row, start=locate(segments, row.started), end=locate(segments, ended), waits=inside)
@@ -333,7 +333,7 @@ def _place(row: Row, segments: Sequence[Segment], waits: Iterable[Span], until: 
 def _find_busy(
     turns: Iterable[TurnSummary], calls: Sequence[CallSummary], reviews: Sequence[ReviewSummary], until: float
 ) -> Iterator[Span]:
-    """Return when something was done: a model replied, or a call worked that no other one is inside of."""
+    """Return the active spans: model replies, and calls without nested calls."""
     for turn in turns:
         yield turn.started, turn.at
     outer, waits = {each.parent_id for each in calls}, _group_waits(reviews, until)

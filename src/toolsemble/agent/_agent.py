@@ -338,7 +338,7 @@ class Agent(Generic[OutputT_co, DepsT]):
         return [end for end in ends if end is not None]
 
     def _list_reviewers(self) -> list[Reviewer]:
-        from toolsemble.review._reviewer import to_reviewer  # most agents have no reviewer
+        from toolsemble.review._request import to_reviewer  # most agents have no reviewer
 
         return [to_reviewer(each) for each in self._config.list_reviewers()]
 

@@ -28,7 +28,7 @@ from toolsemble.models._chat import ChatModel, Reasoning
 from toolsemble.models._message import SystemMessage
 from toolsemble.models._registry import model_of
 from toolsemble.review import ReviewHandler
-from toolsemble.review._reviewer import is_reviewer
+from toolsemble.review._request import is_reviewer
 
 if TYPE_CHECKING:
     from toolsemble.agent._journal.journal import RunJournal

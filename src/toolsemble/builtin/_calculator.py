@@ -145,7 +145,7 @@ def _floor(value: Number) -> Number:
 
 
 def _round(value: Number, places: Number = Fraction(0)) -> Number:
-    """Return a number rounded to some decimal places; halves are rounded away from zero."""
+    """Return a number rounded to some decimal places, with halves rounded away from zero."""
     count = _to_int("round", places)
     if abs(count) > MAX_DIGITS:
         raise ToolExecutionError(f"round takes at most {MAX_DIGITS:,} decimal places, not {format_number(places)[0]}")
@@ -344,7 +344,7 @@ EXPENSIVE = frozenset({_power, *(FUNCTIONS[name].body for name in ("log", "ln", 
 
 
 _MAX_DEPTH = 100
-# Each character is replaced by one character, so that positions in error messages are those of the input.
+# Each character is replaced by one character, so that positions in error messages match the input.
 _SPELLINGS = str.maketrans(
     {chr(code + 0xFEE0): chr(code) for code in range(0x21, 0x7F)}  # the full-width forms of ASCII
     | dict.fromkeys("\N{MULTIPLICATION SIGN}·⋅∙✕", "*")
@@ -585,7 +585,7 @@ class _Parser:
 
 
 _MAX_LENGTH = 10_000
-_MAX_WORK = 2 * 10**10  # squared bits, the cost of a multiplication; some hundredths of a second
+_MAX_WORK = 2 * 10**10  # squared bits, the cost of a multiplication; a few hundredths of a second
 _EXPENSIVE_WORK = 5 * 10**7  # of a power, a logarithm or a sine with 60 digits, in the same unit
 
 

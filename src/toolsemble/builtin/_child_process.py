@@ -42,9 +42,11 @@ _BASE_VARIABLES = (
 _SUPERVISOR = "import sys; sys.path.append(sys.argv[1]); import supervisor; supervisor.main(sys.argv[2:])"
 _FOLDER = str(Path(supervisor.__file__).parent)
 _UNSUPERVISED = "-1"
-_PYTHON = getattr(sys, "_base_executable", "") or sys.executable  # starts faster than that of a virtual environment
+_PYTHON = (
+    getattr(sys, "_base_executable", "") or sys.executable
+)  # starts faster than a virtual environment's interpreter
 SUPERVISED = supervisor.SUPPORTED and bool(_PYTHON) and not getattr(sys, "frozen", False)
-"""Whether a supervisor starts programs and kills them with all their descendants: on Linux, with an interpreter."""
+"""Whether a supervisor starts programs and kills all their descendants: on Linux, with an interpreter."""
 
 _kill_group = getattr(os, "killpg", os.kill)
 _KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
@@ -63,7 +65,7 @@ class Program:
     cwd: str | None = None
     """The working directory; None: the current one."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """Environment variables, in addition to those that every program needs."""
+    """Environment variables, in addition to the ones that every program needs."""
     inherit_env: tuple[str, ...] = ()
     """The names of variables that it inherits from this process."""
     max_output: int = 1024 * 1024

@@ -35,7 +35,7 @@ RESERVED = frozenset({
 """Headers of the connection, in lower case, which callers must not set."""
 _PUBLIC_HEADERS = {"accept", "accept-language", "cache-control", "content-type", "user-agent"}
 _SECRET_HEADER = re.compile(r"auth|cookie|token|secret|key|password|credential|signature|session", re.IGNORECASE)
-_LONG_PART = 8  # longer than the words around a token, such as Bearer
+_LONG_PART = 8  # longer than the words next to a token, such as Bearer
 _MIN_SECRET = 4  # shorter ones occur by chance in any text, so they are redacted as whole words only
 _SEPARATORS = {"spaceDelimited": "%20", "pipeDelimited": "%7C"}
 
@@ -68,7 +68,7 @@ class Style:
         return escape(_to_text(value))
 
     def pairs(self, name: str, value: Any) -> list[tuple[str, str]]:
-        """Return a value as pairs of a query: names as they are, and values escaped."""
+        """Return a value as query pairs: names unchanged, values escaped."""
         if self.explode and isinstance(value, list):
             return [(name, _escape(_to_text(each))) for each in value]
         if self.explode and self.kind and isinstance(value, dict):
@@ -111,7 +111,7 @@ class Endpoint:
         return set(_PLACEHOLDER.findall(self.url)) - set(self.secrets)
 
     def request(self, arguments: Mapping[str, Any]) -> tuple[str, dict[str, str], bytes]:
-        """Return URL, headers and body for arguments; raise if they would alter the structure of the request."""
+        """Return URL, headers and body for arguments; raise if they would alter the request's structure."""
         left = {name: value for name, value in arguments.items() if value is not None}
         url = _PLACEHOLDER.sub(lambda found: self._fill_placeholder(found[1], left), self.url)
         left = {name: value for name, value in left.items() if name not in self.placeholders}
@@ -146,7 +146,7 @@ class Endpoint:
         return text
 
     def _make_pairs(self, url: str, in_query: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """Return the pairs of the query; raise if a key of an object is the name of another parameter."""
+        """Return the query pairs; raise if an object's key is another parameter's name."""
         others = {*self.query.values(), *dict(parse_qsl(urlsplit(url).query, keep_blank_values=True))}
         found = []
         for name, value in in_query.items():
@@ -205,7 +205,7 @@ def carries_credentials(
 class Redactor:
     """A callable that redacts an endpoint's secrets in texts from the server.
 
-    Secrets are the configured ones, and the values of configured headers except a few well-known ones.
+    Secrets are the configured secrets, and the values of configured headers except a few well-known ones.
 
     >>> redact = Redactor(Endpoint("GET", "https://api.example.com", {"X-Api-Key": "s3cret-key"}))
     >>> redact("your key s3cret-key has expired")
@@ -252,7 +252,7 @@ def _make_pattern(secret: str) -> str:
 
 
 def _overlap(text: str, secret: str) -> int:
-    """Return the number of characters at the end of a text that are the beginning of a secret."""
+    """Return the length of the longest suffix of a text that is a prefix of a secret."""
     return next((size for size in range(min(len(secret), len(text)), 0, -1) if text.endswith(secret[:size])), 0)
 
 

@@ -47,7 +47,7 @@ _BROWSER_CHARSETS = {
     "euc_kr": "cp949",
     "utf-16": "utf-16-le",
 }
-# Charsets that can be detected; guesses between those of Latin letters are no better than chance.
+# Detectable charsets; guesses between Latin charsets are no better than chance.
 _DETECTABLE = {
     "cp1251",
     "cp1253",
@@ -145,7 +145,7 @@ class Request:
     url: str = field(repr=False)
     """The URL; checked when the request is sent."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Headers, in addition to those of every request."""
+    """Headers, in addition to the default ones."""
     body: bytes = field(default=b"", repr=False)
     """The body; empty: none."""
 
@@ -159,7 +159,7 @@ class Response:
     status: int
     """The status code."""
     headers: Mapping[str, str] = field(repr=False)
-    """The headers by their names in lower case; of several with the same name, the last."""
+    """The headers by lower-case name; the last one of duplicates."""
     body: bytes = field(default=b"", repr=False)
     """The body, decompressed, up to the limit."""
     truncated: bool = False
@@ -185,7 +185,7 @@ class Response:
         return self.status >= _BAD_STATUS
 
     def failure(self, text: str = "") -> str:
-        """Return an error message: the status with the beginning of the body's text, or else with its phrase."""
+        """Return an error message: the status with the beginning of the body's text, or its phrase."""
         return f"HTTP {self.status}: {text[:_MAX_SHOWN] or responses.get(self.status, 'unknown status')}"
 
 
@@ -194,7 +194,7 @@ class Fetcher:
 
     :param guard: checks URLs, and returns the addresses to connect to
     :param timeout: seconds for the whole exchange: name resolution, redirects and the body
-    :param limit: the number of bytes to read of a body, compressed or decompressed
+    :param limit: the maximum number of bytes to read of a body, compressed or decompressed
     :param tls: the TLS context; the default trusts the system's certificates
     """
 
@@ -305,7 +305,7 @@ def _system_tls() -> ssl.SSLContext:
 
 def _build_headers(request: Request, target: Target) -> list[tuple[str, str]]:
     given = {name.lower() for name in request.headers}
-    # Only gzip is accepted, as it can be decompressed in steps, within a limit.
+    # Only gzip is accepted, because it can be decompressed in steps, within a limit.
     own = {"Host": target.origin.partition("//")[2], "Accept-Encoding": "gzip", "User-Agent": _AGENT, "Accept": "*/*"}
     return [*((name, own[name]) for name in own if name.lower() not in given), *request.headers.items()]
 

@@ -115,13 +115,13 @@ def _split_lines(text: str) -> list[str]:
 
 
 def _fit(lines: list[str]) -> list[str]:
-    """Return the first lines that fit the maximum; of a first line that is longer, its beginning."""
+    """Return the first lines that fit the maximum, or the beginning of a longer first line."""
     count = bisect_right(list(accumulate(map(len, lines))), MAX_CHARACTERS)
     return lines[:count] or [line[:MAX_CHARACTERS] for line in lines[:1]]
 
 
 def _make_note(lines: list[str], returned: list[str], offset: int) -> str:
-    """Return a line that says which part of a file was returned."""
+    """Return a note with the returned line range."""
     start = "" if returned[-1].endswith("\n") else "\n"
     if returned[-1] != (last := lines[offset + len(returned) - 1]):
         return f"{start}[line {offset + 1} of {len(lines)}, the first {MAX_CHARACTERS} of its {len(last)} characters]"

@@ -24,7 +24,7 @@ _MESSAGES = {
     "append": "Appended {bytes} bytes to {path!r}",
     "create": "Created {path!r} with {bytes} bytes",
 }
-# Concurrent writes to one file must not lose data. Files share a fixed number of locks, as a model may invent any
+# Concurrent writes to one file must not lose data. Files share a fixed number of locks, because a model may use any
 # number of names; two files with the same lock only wait for each other briefly.
 _LOCKS = tuple(threading.Lock() for _ in range(64))
 
@@ -52,7 +52,7 @@ class FileWriteTool(TypedTool[FileWriteInput]):
     """A tool that writes text files inside one directory; nothing outside can be written, created or detected.
 
     Writes are atomic: a crash leaves the old file or the new one. Missing directories are created. Text is written as
-    UTF-8; appended text has the file's encoding. Calls in one process that write the same file wait for each other.
+    UTF-8; appended text has the file's encoding. Calls in one process that write the same file are serialized.
     A read-only file is not changed.
 
     >>> import pathlib, tempfile

@@ -102,7 +102,7 @@ be reached, pass allow_hosts=['10.0.0.7']
         _check_settings(settings)
         self.name = name
         self.description = description
-        # This tool retries single requests itself, as it knows which are safe.
+        # This tool retries single requests itself, because it knows which are safe.
         known = ToolSettings.__annotations__.keys() - {"retries"}
         self._apply({name: value for name, value in settings.items() if name in known})  # type: ignore[arg-type]  # chosen by name
         self._arguments: Arguments | None = None
@@ -130,7 +130,7 @@ be reached, pass allow_hosts=['10.0.0.7']
         self._refusal, self._advice = refusal(host), f"; the program that made this tool can pass {_allow(host)}"
         self._fetcher: Fetcher = fetch.Fetcher(guard, timeout=timeout, limit=self._max_bytes, tls=settings.get("tls"))
         self._redact = Redactor(self._endpoint)
-        # The reviewer has to know the URL; the model does not.
+        # The reviewer needs the URL; the model does not.
         note = self.approval_description or description
         self.approval_description = f"{self._endpoint.method} {self._endpoint.url}\n{note}\n{self._edit_note()}"
 
@@ -150,13 +150,13 @@ be reached, pass allow_hosts=['10.0.0.7']
 
         With ``auth``, ``secrets`` or custom headers, an operation must have the same origin as the document's first
         server: a document must not decide who receives credentials. For a document that is fetched, that is the origin
-        of its URL. Unless ``settings`` say otherwise, tools for GET, HEAD and OPTIONS have ``effects="read"``, those
-        for DELETE ``effects="irreversible"``, and those for PUT ``idempotent=True``.
+        of its URL. Unless ``settings`` say otherwise, tools for GET, HEAD and OPTIONS have ``effects="read"``, DELETE
+        tools ``effects="irreversible"``, and PUT tools ``idempotent=True``.
 
         :param document: the document: a dict, JSON text, YAML text (extra ``yaml``), the path of a file, or a URL, from
             which it is fetched without credentials; the URLs of its servers may be relative to it
         :param base_url: the URL of the service; the default is the first server of the operation, path or document
-        :param only: the names of the operations to include, as the document has them; the default is all
+        :param only: the operations to include, by their names in the document; the default is all
         :param rename: other names for the tools: a dict from names of operations, a function of a name, or ``"short"``
             for names without the path and method that FastAPI adds: ``list_pets`` for ``list_pets_pets_get``
 
@@ -245,7 +245,7 @@ def _make_guard(settings: HttpSettings) -> UrlGuard:
 
 
 def _check_host(name: str, guard: UrlGuard, url: str) -> str:
-    """Return the host of a tool's URL; raise ToolDefinitionError if it is known to be refused at every call."""
+    """Return the host of a tool's URL; raise ToolDefinitionError if every call would be rejected."""
     try:
         host = host_of(url)
     except UrlRefusedError as problem:

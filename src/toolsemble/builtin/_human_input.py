@@ -11,8 +11,8 @@ from toolsemble.review._request import TIMEOUT, check_terms
 class HumanInputTool(Tool):
     """A tool that asks the reviewer a question and returns the answer.
 
-    The text of an ``Edit`` is the answer; ``ExitEarly`` stops the run. Without a reviewer, or when nobody answers in
-    time, the model is told to continue, unless ``on_timeout`` says otherwise.
+    The text of an ``Edit`` is the answer; ``ExitEarly`` stops the run. Without a reviewer, or on a timeout, the model
+    is told to continue, unless ``on_timeout`` says otherwise.
 
     >>> from toolsemble import Edit, Toolbox, ToolCall
     >>> from toolsemble.review import CallbackReview
@@ -36,7 +36,7 @@ class HumanInputTool(Tool):
         name: str | None = None,
         description: str | None = None,
     ) -> None:
-        """Set the seconds to wait for an answer, and what happens when there is none.
+        """Set the timeout for an answer in seconds, and the behavior on timeout.
 
         :param name: another name for the model
         :param description: another description for the model

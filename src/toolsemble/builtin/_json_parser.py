@@ -136,7 +136,7 @@ class JsonParserInput:
 class JsonParserTool(TypedTool[JsonParserInput]):
     r"""A tool that reads JSON: one value by a dot path, or all values of a JSONPath query, which begins with ``$``.
 
-    A dot path returns a string as it is and any other value as compact JSON; a query returns a list of values, which
+    A dot path returns a string unchanged and any other value as compact JSON; a query returns a list of values, which
     may be empty. The structured output is the value, or the list. It needs ``toolsemble[json]``.
 
     >>> parse = JsonParserTool()

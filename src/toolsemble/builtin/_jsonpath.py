@@ -1,4 +1,4 @@
-"""JSONPath queries (RFC 9535) with limits on time, memory and depth, as queries may be hostile.
+"""JSONPath queries (RFC 9535) with limits on time, memory and depth, because queries may be hostile.
 
 Steps are counted in place. A worker process would import the main module of the program again, so a script without
 ``if __name__ == "__main__"`` would run twice; and a small query would take ten times as long.
@@ -83,7 +83,7 @@ def select(query: str, document: Any, timeout: float) -> list[Any]:
 
 
 def _collect_values(nodes: Iterable[JSONPathNode]) -> list[Any]:
-    """Return the values of nodes; raise if their text is too long, as one value can be selected many times."""
+    """Return the values of nodes; raise if their text is too long: one value can be selected many times."""
     values, size = [], 0
     for node in nodes:
         size += len(_dump(node.value))
@@ -183,7 +183,7 @@ def _expanded_length(pattern: str) -> int:
 
 
 def _to_regex(pattern: str) -> str:
-    # Outside of a class, a dot matches any character except the two line endings.
+    # Outside a class, a dot matches any character except the two line endings.
     return _ATOM.sub(lambda atom: r"[^\n\r]" if atom[0] == "." else atom[0], pattern)
 
 

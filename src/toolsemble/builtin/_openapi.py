@@ -1,4 +1,4 @@
-"""Read the operations of an OpenAPI 3 document, and where their credentials may be sent."""
+"""Read an OpenAPI 3 document's operations, and determine where credentials may be sent."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Operation:
     schema: dict[str, Any]
     """The JSON Schema of the arguments."""
     endpoint_fields: dict[str, Any]
-    """The fields of its ``Endpoint`` that say where arguments are sent."""
+    """The fields of its ``Endpoint`` that map arguments to the request."""
 
     @property
     def editable(self) -> str:
@@ -120,7 +120,7 @@ class Operation:
 
     @property
     def effects(self) -> dict[str, Any]:
-        """The settings of its tool that follow from what HTTP says about the method; nothing for POST and PATCH."""
+        """The tool settings implied by the HTTP method; none for POST and PATCH."""
         if self.method in {"GET", "HEAD", "OPTIONS"}:
             return {"effects": "read"}
         if self.method == "DELETE":
@@ -167,7 +167,7 @@ def _check_known(rename: Mapping[str, str], operations: Sequence[Operation]) -> 
 
 
 def _shorten(operations: Sequence[Operation]) -> list[Operation]:
-    """Return the operations with the names of the functions, where FastAPI has added path and method to them."""
+    """Return the operations with function names, without the path and method that FastAPI adds."""
     short = [_strip_suffix(each) for each in operations]
     taken = Counter([*short, *(each.name for each in operations)])
     names = [
@@ -245,7 +245,7 @@ def _parse_yaml(text: str) -> Any:
 
 
 def _make_loader(yaml: Any) -> Any:
-    """Return a loader that reads YAML as JSON has it: NO is not false, and a date is a text."""
+    """Return a loader that reads YAML with JSON types: NO is not false, and a date is a text."""
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]  # a module that is loaded when it is needed
         yaml_implicit_resolvers = {  # noqa: RUF012 - as in the base class
@@ -446,7 +446,7 @@ class _Reader:
         return Operation(name, text, method, path, url, builder.schema(), builder.endpoint_fields)
 
     def _parameters(self, item: Mapping[str, Any], operation: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """Return the parameters of an operation; its own override those of its path."""
+        """Return an operation's parameters; its own override its path's."""
         both = [self.resolve(each) for each in (*item.get("parameters", ()), *operation.get("parameters", ()))]
         named = {(each["in"], each["name"]): each for each in both}
         return [each for (place, name), each in named.items() if self._is_argument(place, name)]

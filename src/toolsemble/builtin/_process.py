@@ -68,7 +68,7 @@ class ProcessTool(Tool):
         :param timeout: seconds until it is killed; None: no limit
         :param input_type: the type of the arguments, such as a dataclass; the default is one str
         :param cwd: the working directory; the default is the current one
-        :param env: environment variables; those of this process are not inherited, as they may be secret
+        :param env: environment variables; this process's variables are not inherited, because they may be secret
         :param inherit_env: names of variables that it inherits from this process
         :param max_output: the number of bytes kept of each of its output streams
         :param max_memory: the memory limit in bytes
@@ -149,7 +149,7 @@ class ProcessTool(Tool):
 
 
 def _parse_answer(output: bytes) -> dict[str, Any]:
-    """Return the JSON answer of a program; empty if its output is not one."""
+    """Return a program's JSON answer; empty if its output is not JSON."""
     try:
         answer = json.loads(output)
     except (ValueError, RecursionError):

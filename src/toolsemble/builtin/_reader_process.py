@@ -1,4 +1,4 @@
-"""Processes that do one job after the other, each bytes in and bytes out, and are killed when a job takes too long."""
+"""Worker processes that run jobs one at a time, bytes in and bytes out, and are killed on timeout."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from toolsemble._runtime.threads import SpareThreads
 from toolsemble.builtin._child_process import Program
 
 _HEADER = 8  # bytes of the length before each message
-_IDLE_SECONDS = 60.0  # a process without a job for so long ends
-_MOST_JOBS = 100  # then a process is replaced, so that what a parser leaks cannot add up
+_IDLE_SECONDS = 60.0  # idle timeout of a process
+_MOST_JOBS = 100  # then a process is replaced, so that parser leaks cannot accumulate
 _MOST_IDLE = 2
 _MOST_MEMORY = 512 * 1024  # kB; a process that once needed more is replaced
 _STATUS = Path("/proc/self/status")
@@ -30,11 +30,11 @@ _KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
 
 
 class ReaderFailedError(Exception):
-    """The process ended before it had answered, or answered too much."""
+    """Signals that the process died before answering, or answered too much."""
 
 
 class ReaderProcess:
-    """A process that does jobs: it runs a program which calls :func:`serve`.
+    """A process for jobs: it runs a program that calls :func:`serve`.
 
     >>> from toolsemble.builtin._web_scraper import extraction_program
     >>> reader = ReaderProcess(extraction_program())
@@ -54,10 +54,10 @@ class ReaderProcess:
             bufsize=0,
         )
         self.used = False
-        """Whether it has done a job."""
+        """Whether it has completed a job."""
 
     def is_alive(self) -> bool:
-        """Return whether it can take a job."""
+        """Return whether it can accept a job."""
         return self._process.poll() is None
 
     def run(self, job: bytes, limit: int) -> bytes:
@@ -75,13 +75,13 @@ class ReaderProcess:
         return answer
 
     def kill(self) -> None:
-        """Kill it, so that a thread that waits for an answer goes on."""
-        if self._process.returncode is None:  # its id has not been given to another process
+        """Kill it, which unblocks a thread waiting for an answer."""
+        if self._process.returncode is None:  # its id was not reused by another process
             with suppress(ProcessLookupError, PermissionError):
                 _kill_group(self._process.pid, _KILL)
 
     def end(self) -> None:
-        """Kill it, and free what it holds."""
+        """Kill it, and release its resources."""
         self.kill()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
@@ -91,7 +91,7 @@ class ReaderProcess:
 
 
 class ReaderPool:
-    """Processes that wait for jobs; a job never waits for a process."""
+    """A pool of idle processes; a job never waits for a process."""
 
     def __init__(self, program: Callable[[], Program]) -> None:
         self._program = program
@@ -101,7 +101,7 @@ class ReaderPool:
         atexit.register(self.close)
 
     def acquire(self) -> ReaderProcess:
-        """Return an idle process that is alive, or a new one."""
+        """Return a live idle process, or a new one."""
         while True:
             with self._lock:
                 if os.getpid() != self._owner:
@@ -118,7 +118,7 @@ class ReaderPool:
         return ReaderProcess(self._program())
 
     def release(self, reader: ReaderProcess) -> None:
-        """Keep a process for the next job, or end it if enough are idle."""
+        """Return a process to the pool, or stop it if enough are idle."""
         with self._lock:
             keep = len(self._idle) < _MOST_IDLE
             if keep:
@@ -136,7 +136,7 @@ class ReaderPool:
     async def run(self, job: bytes, limit: int, seconds: float) -> bytes:
         """Return the answer to a job; raise ``TimeoutError``, or :class:`ReaderFailedError` if there is none.
 
-        The process is killed when the time is over, and when this is cancelled.
+        The process is killed on timeout and on cancellation.
         """
         reading = _Reading(self, job, limit)
         answer = asyncio.wrap_future(_THREADS.submit(reading))
@@ -145,7 +145,7 @@ class ReaderPool:
                 return await asyncio.shield(answer)
         finally:
             if not answer.done():
-                answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody waits for it
+                answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # there is no waiter
                 reading.cancel()
 
 
@@ -167,7 +167,7 @@ class _Reading:
         except ReaderFailedError:
             if not reader.used or self._cancelled:
                 raise
-            reader = self._pool.start()  # it may have ended by itself just when it was chosen
+            reader = self._pool.start()  # it may have exited just as it was chosen
             answer = self._run(reader)
         self._pool.release(reader)
         return answer
@@ -190,7 +190,7 @@ class _Reading:
             self._reader = reader
 
     def cancel(self) -> None:
-        """Kill the process of the job, now or as soon as there is one."""
+        """Kill the job's process, now or as soon as it exists."""
         with self._lock:
             self._cancelled = True
             if self._reader is not None:
@@ -198,10 +198,10 @@ class _Reading:
 
 
 def serve(work: Callable[[bytes], bytes]) -> None:
-    """Answer jobs from standard input until it is closed, or no job has come for a while; the process ends then."""
+    """Answer jobs from standard input until it is closed or the idle timeout expires; then exit."""
     source, sink = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDWR)
-    for stream in range(2):  # whatever else reads and writes must not disturb the messages
+    for stream in range(2):  # other reads and writes must not corrupt the messages
         os.dup2(nothing, stream)
     for _ in range(_MOST_JOBS):
         if os.name == "posix" and not select.select([source], [], [], _IDLE_SECONDS)[0]:
@@ -215,8 +215,8 @@ def serve(work: Callable[[bytes], bytes]) -> None:
 
 
 def _has_grown() -> bool:
-    """Return whether this process has used so much memory that a new one is better; False where nobody knows."""
-    try:  # not getrusage: what it reports includes the process that started this one
+    """Return whether this process's memory has grown so much that it should be replaced; False if unknown."""
+    try:  # not getrusage, which includes the parent process
         status = _STATUS.read_text(encoding="ascii", errors="replace")
     except OSError:
         return False
@@ -232,7 +232,7 @@ def write_message(fd: int, message: bytes) -> None:
 
 
 def read_message(fd: int, limit: int | None = None) -> bytes | None:
-    """Return the next message of a pipe; None if it ends before, or if the message is longer than the limit."""
+    """Return the next message from a pipe; None if the pipe ends, or if the message exceeds the limit."""
     header = _read_exactly(fd, _HEADER)
     if header is None:
         return None

@@ -51,7 +51,7 @@ class Article:
 async def read_article(html: str, url: str, seconds: float) -> Article:
     """Return the title and the main text of a page; raise if it cannot be read in time."""
     job = json.dumps({"html": html, "url": url}).encode()
-    limit = _MIN_OUTPUT + 4 * len(job)  # larger than the page, as links are made absolute
+    limit = _MIN_OUTPUT + 4 * len(job)  # larger than the page, because links are made absolute
     try:
         return Article(**json.loads(await READERS.run(job, limit, seconds)))
     except TimeoutError:
@@ -79,7 +79,7 @@ READERS = ReaderPool(extraction_program)
 
 
 def main() -> None:
-    """Extract the pages that come on standard input, in a process of their own."""
+    """Extract pages from standard input, in a separate process."""
     serve(lambda job: json.dumps(extract(**json.loads(job))).encode())
 
 
@@ -167,13 +167,13 @@ class Page:
     title: str
     """Its title; empty if it has none."""
     text: str
-    """Its whole main text: Markdown for a web page, else unchanged."""
+    """Its full main text: Markdown for a web page, else unchanged."""
 
 
 class WebScraperTool(TypedTool[WebScraperInput]):
     """A tool that fetches a page of the public Internet and returns its main text as Markdown, with title and links.
 
-    Redirects are followed, and each is checked; a page that is not text is an error that names its type.
+    Each redirect is checked and followed; a page that is not text is an error that names its type.
 
     :param allow_hosts: host names or addresses that may be reached although they are not public
     :param timeout: seconds for one page, from name resolution to its text

@@ -69,11 +69,11 @@ class _Service:
 
     label = ""
     variables: tuple[str, ...] = ()
-    """The environment variables that may have the key or the URL, if one is needed."""
+    """The environment variables for the key or the URL, if one is needed."""
 
     def __init__(self, endpoint: Endpoint, timeout: float, tls: SSLContext | None) -> None:
         fetch = import_extra("toolsemble.builtin._fetch", extra="web", user=type(self).__name__)
-        # The configured host is trusted, even if it is not public; hosts that it redirects to are not.
+        # The configured host is trusted, even if it is not public; redirect targets are not.
         guard = UrlGuard([str(urlsplit(endpoint.url).hostname)])
         self._endpoint = endpoint
         self._request = fetch.Request

@@ -1,10 +1,10 @@
-"""Catalogs: any number of tools, of which a model sees what it needs."""
+"""Catalogs: any number of tools, of which a model sees only the ones that it needs."""
 
 from __future__ import annotations
 
 from toolsemble._runtime.lazy import export_lazily
 
-# Not from typing: importing that would take longer than all the rest of this module.
+# Not from typing: importing it would take longer than the rest of this module.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from toolsemble.catalog._catalog import Catalog as Catalog

@@ -1,4 +1,4 @@
-"""One tool of a catalog: its specification, what it costs in tokens, and its shorter forms."""
+"""One tool of a catalog: its specification, its token cost, and its shorter forms."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from toolsemble.catalog._search import Document, describe_tool
 Count: TypeAlias = Callable[[str], int]
 """Returns the number of tokens of a text."""
 
-_CHARACTERS = 3.6  # of JSON with English words in a token; a character of another script is a token of its own
+_CHARACTERS = 3.6  # characters per token of JSON with English words; a character in another script is one token
 
 
 def estimate_tokens(text: str) -> int:
-    """Return about how many tokens a text has, without a tokenizer.
+    """Return an estimate of a text's token count, without a tokenizer.
 
     >>> estimate_tokens('{"name":"weather"}'), estimate_tokens("天气")
     (5, 2)
@@ -51,7 +51,7 @@ class Meter:
         self._count = count
 
     def to(self, provider: str) -> Meter:
-        """Return a meter for another provider that counts in the same way."""
+        """Return a meter for another provider with the same counting function."""
         return Meter(provider, self._count)
 
     def measure(self, specification: ToolSpecification) -> int:
@@ -71,7 +71,7 @@ _END = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\betc)(?<!\bvs)[.!?](?=\s)|[\u3002
 
 
 def first_sentence(text: str) -> str:
-    r"""Return the first sentence of a text on one line; a very long one is cut.
+    r"""Return the first sentence of a text on one line, truncated if very long.
 
     >>> first_sentence("Send mail, e.g. a reminder.\nNeeds an address. Takes files.")
     'Send mail, e.g. a reminder.'
@@ -128,9 +128,9 @@ STEPS = (
     "description cut to a sentence",
     "examples and defaults dropped",
 )
-"""What is cut, in this order; each form has the cuts before it, too."""
+"""The cuts, in order; each form includes the previous cuts."""
 SHORTEST = len(STEPS)
-"""The number of cuts of the shortest form."""
+"""The number of cuts in the shortest form."""
 
 _DROPPED = frozenset(("default", "example", "examples"))
 _MAPS = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"))
@@ -139,7 +139,7 @@ _SINGLE = frozenset(("items", "additionalProperties", "not", "if", "then", "else
 
 
 def shorten(definition: ToolDefinition, cuts: int) -> ToolDefinition:
-    """Return the definition with the first cuts of :data:`STEPS`, at least one; a reviewer sees the whole description.
+    """Return the definition with the first cuts of :data:`STEPS`, at least one; a reviewer sees the full description.
 
     >>> from toolsemble._engine.definition import string_definition
     >>> shorten(string_definition("shout", "Says it louder. Much louder.", str.upper), 2).description
@@ -155,7 +155,7 @@ def shorten(definition: ToolDefinition, cuts: int) -> ToolDefinition:
 
 
 class _ShortSchema:
-    """Returns the shortened schema of a tool; like that of the tool, it is made when it is needed."""
+    """Returns the shortened schema of a tool, built on first use like the tool's own."""
 
     __slots__ = ("_drops", "_whole")
 
@@ -165,14 +165,14 @@ class _ShortSchema:
 
     def __call__(self) -> Mapping[str, Any]:
         """Return the schema."""
-        shortened: Mapping[str, Any] = _shorten_schema(self._whole(), self._drops)
+        shortened: Mapping[str, Any] = _shorten_schema(self._whole(), drops=self._drops)
         return shortened
 
 
-def _shorten_schema(schema: Any, drops: bool) -> Any:  # noqa: FBT001 - passed on at every depth
-    """Return a schema with short descriptions; names of parameters are not mistaken for keywords.
+def _shorten_schema(schema: Any, *, drops: bool) -> Any:
+    """Return a schema with short descriptions; parameter names are not mistaken for keywords.
 
-    The schema of a tool is checked when it is defined, so it is not too deep.
+    A tool's schema is checked when it is defined, so it is not too deep.
     """
     if not isinstance(schema, Mapping):
         return schema  # true or false
@@ -183,11 +183,11 @@ def _shorten_schema(schema: Any, drops: bool) -> Any:  # noqa: FBT001 - passed o
         if key == "description" and isinstance(value, str):
             short[key] = first_sentence(value)
         elif key in _MAPS and isinstance(value, Mapping):
-            short[key] = {name: _shorten_schema(part, drops) for name, part in value.items()}
+            short[key] = {name: _shorten_schema(part, drops=drops) for name, part in value.items()}
         elif key in _LISTS and isinstance(value, list):
-            short[key] = [_shorten_schema(part, drops) for part in value]
+            short[key] = [_shorten_schema(part, drops=drops) for part in value]
         else:
-            short[key] = _shorten_schema(value, drops) if key in _SINGLE else value
+            short[key] = _shorten_schema(value, drops=drops) if key in _SINGLE else value
     return short
 
 
@@ -195,7 +195,7 @@ _CONTEXT = ToolContext()
 
 
 class Entry:
-    """A tool of a catalog; what is derived from its definition is made when it is first needed.
+    """A tool of a catalog; derived values are computed on first use.
 
     >>> from toolsemble._engine.definition import string_definition
     >>> Entry(None, string_definition("shout", "Says it louder", str.upper)).name
@@ -221,32 +221,32 @@ class Entry:
         return self._forms[cuts]
 
     def specification(self, cuts: int = 0) -> ToolSpecification:
-        """Return what a model is shown."""
+        """Return the model's view of the tool."""
         if cuts not in self._specifications:
             self._specifications[cuts] = self.form(cuts).specification()
         return self._specifications[cuts]
 
     def cost(self, cuts: int, meter: Meter) -> int:
-        """Return the tokens of a form; meters of one provider count in the same way."""
+        """Return the token count of a form, cached per provider."""
         key = cuts, meter.provider
         if key not in self._costs:
             self._costs[key] = meter.measure(self.specification(cuts))
         return self._costs[key]
 
     def register(self, cuts: int) -> Registered:
-        """Return a form of the tool for a toolbox, with the gate and the limits that it came with."""
+        """Return a form of the tool for a toolbox, with its original gate and limits."""
         definition = self.form(cuts)
         limit = None if definition.policy is None else definition.policy.max_output
         return Registered(self.tool, definition, _CONTEXT, limit)
 
     def document(self) -> Document:
-        """Return the texts that are searched."""
+        """Return the searchable texts."""
         definition = self.definition
         return describe_tool(self.name, _find_title(definition.metadata), definition.description, definition.schema())
 
 
 def _find_server(metadata: Mapping[str, Any]) -> str:
-    """Return the name of the MCP server of a tool; "" for other tools."""
+    """Return the name of a tool's MCP server; "" for other tools."""
     remote = metadata.get("mcp")
     name = remote.get("server") if isinstance(remote, Mapping) else None
     return name if isinstance(name, str) else ""

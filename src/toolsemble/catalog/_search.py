@@ -1,7 +1,7 @@
 """The search of a catalog: an index of terms, with weights, and queries against it.
 
-In "the weather in Rome on May 3", the words say which tool is needed; "Rome" and "May 3" are values for it. Numbers,
-quoted texts and names count less for the ranking, and nothing for the question whether a tool fits at all.
+In "the weather in Rome on May 3", the words say which tool is needed; "Rome" and "May 3" are its values. Numbers,
+quoted texts and names weigh less in the ranking, and nothing in the decision whether a tool fits at all.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from heapq import nlargest
 from typing import Any, NamedTuple
 
 LONGEST_TEXT = 20_000
-"""The number of characters of a text that are read; the rest is ignored."""
+"""The maximum number of indexed characters of a text."""
 _LONGEST_WORD = 40
 
-# Marks such as vowel signs belong to words, so a word is what lies between white space and punctuation.
+# Marks such as vowel signs belong to words, so a word is delimited by white space and punctuation.
 WORD = re.compile(
     r"[^\s\x00-\x2f\x3a-\x40\x5b-\x60\x7b-\xa9\xab-\xb1\xb4\xb6-\xb8\xbb\xbf\u02c2-\u02df\u055a-\u055f\u0589\u05be"
     r"\u05c0\u05c3\u060c\u061b\u061f\u066a-\u066d\u06d4\u0964\u0965\u0e2f\u0e5a\u0e5b\u1361-\u1368\u2000-\u206f"
@@ -30,7 +30,7 @@ WORD = re.compile(
 """A word in a text of any script."""
 _PARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[a-zA-Z])(?=[0-9])|(?<=[0-9])(?=[a-zA-Z])")
 _DIACRITICS = re.compile("[\u0300-\u036f]+")
-# Thai to Lao, Burmese, Khmer, Japanese, Chinese and Korean: words have no spaces between them, or grow endings.
+# Thai to Lao, Burmese, Khmer, Japanese, Chinese and Korean: no spaces between words, or many suffixes.
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]+"
 )
@@ -45,7 +45,7 @@ what which who whom whose when where why how using use used given specified spec
 provides particular
 """
 STOP_WORDS = frozenset(_STOP_LIST.split())
-"""Words that say nothing about what a tool does."""
+"""Stop words, which do not describe what a tool does."""
 
 # In the singular, the longest ones first: plurals are cut before.
 _ENDINGS = (
@@ -72,7 +72,7 @@ def split_terms(text: str) -> list[str]:
 
 @lru_cache(maxsize=50_000)
 def terms_of(word: str) -> tuple[str, ...]:
-    """Return the terms of one word: its parts if it is written in camel case, pairs of characters without spaces.
+    """Return the terms of one word: its camel case parts, or character bigrams in scripts without spaces.
 
     >>> terms_of("getWeatherForecasts"), terms_of("the")
     (('weath', 'forecast'), ())
@@ -84,7 +84,7 @@ def terms_of(word: str) -> tuple[str, ...]:
 
 
 def _foreign_terms(word: str) -> tuple[str, ...]:
-    """Return the terms of a word with other than ASCII characters; accents are ignored, as people leave them out."""
+    """Return the terms of a non-ASCII word, ignoring accents, which users often omit."""
     plain = _DIACRITICS.sub("", unicodedata.normalize("NFKD", word))
     folded = unicodedata.normalize("NFKC", plain).casefold()
     if folded.isascii():
@@ -98,7 +98,7 @@ def _foreign_terms(word: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=50_000)
 def stem(word: str) -> str:
-    """Return an English word without its ending, so that its forms are equal; it need not be a word itself.
+    """Return the stem of an English word, so that its forms are equal; it need not be a word itself.
 
     >>> stem("calculates") == stem("calculating") == stem("calculation") == stem("calculator")
     True
@@ -151,15 +151,15 @@ class Weights:
     choices: float = 1.0
     """A term in a value that a parameter may have."""
     name_length: float = 0.5
-    """How much less a term counts in a long name than in a short one, from 0 to 1."""
+    """The length normalization of names, from 0 to 1."""
     description_length: float = 0.9
     """The same for descriptions."""
     parameters_length: float = 0.3
     """The same for names, descriptions and values of parameters."""
     longest: float = 2.0
-    """How many times the average length a text counts at most: a tool that is explained at length is not punished."""
+    """The cap of the length normalization, in average lengths, so that long descriptions are not penalized."""
     saturation: float = 2.4
-    """How slowly further mentions of a term count less."""
+    """The saturation of repeated terms."""
     rarity: float = 0.6
     """The power of the inverse document frequency."""
     number: float = 0.2
@@ -167,21 +167,21 @@ class Weights:
     quoted: float = 1.0
     """A word in quotation marks."""
     date: float = 0.6
-    """The terms of dates, if there is a date in a query."""
+    """The terms of dates, if a query contains a date."""
     place: float = 0.6
-    """The terms of places, if there is the name of one."""
+    """The terms of places, if a query contains a place name."""
     asked: float = 0.5
-    """The terms that a question word stands for, such as "distance" for "how far"."""
+    """The terms implied by a question word, such as "distance" for "how far"."""
     synonym: float = 0.11
     """A synonym of a word, for the ranking."""
     related: float = 0.25
-    """A word of the task of which a tool has only a synonym, for the floor."""
+    """A task word matched only by a synonym, for the floor."""
     caseless: float = 0.2
-    """A word of the task in a script without capitals: names look like words there, and pairs of characters overlap."""
+    """A task word in a script without capitals, where names look like words, and bigrams overlap."""
     short: float = 1.5
-    """How much better a tool fits a task of one or two words, of which one may be missing."""
+    """The bonus for a task of one or two words, of which one may be missing."""
     floor: float = 2.0
-    """The least fitness of a tool that is found; `evals/catalog.py` shows the recall and the false offers of others."""
+    """The floor: the minimum fitness of a found tool; `evals/catalog.py` shows recall and false offers for others."""
 
 
 WEIGHTS = Weights()
@@ -189,7 +189,7 @@ WEIGHTS = Weights()
 
 
 LONGEST_QUERY = 4_000
-"""The number of characters of a query that are read."""
+"""The maximum number of characters of a query."""
 _MOST_TERMS = 64
 
 _QUOTES = re.compile(r"\"[^\"\n]{1,200}\"|(?<!\w)'[^'\n]{1,100}'(?!\w)|“[^”\n]{1,200}”|«[^»\n]{1,200}»")
@@ -202,7 +202,7 @@ fri sat sun
 _DATES = frozenset(_DATE_WORDS.split())
 _DAY_OR_YEAR = re.compile(r"\d{4}|\d+(st|nd|rd|th)")
 _BEFORE_PLACES = frozenset(("in", "at", "near", "to", "from", "around"))
-_TITLED = 0.6  # the share of capitals from which on they do not mark names
+_TITLED = 0.6  # the share of capitals above which they do not mark names
 
 _QUESTIONS = {
     "how much": "price cost amount",
@@ -219,7 +219,7 @@ _QUESTIONS = {
     "when": "date time",
     "who": "person name",
 }
-# Verbs that stand before any task.
+# Verbs that can start any task.
 _GENERAL = frozenset(
     split_terms(
         "retrieve fetch find show list lookup display search obtain check view see know look looking make information "
@@ -285,14 +285,13 @@ class Query:
     """The terms of a query with their weights."""
 
     weights: dict[str, float] = field(default_factory=dict)
-    """The terms that tools are ranked by."""
+    """The ranking terms."""
     task: dict[str, float] = field(default_factory=dict)
-    """The terms that say what is to be done, without values and general verbs, each with how much it counts when a
-    tool lacks it."""
+    """The task terms, without values and general verbs, each with its penalty if a tool lacks it."""
 
 
 def read_query(text: str, weights: Weights = WEIGHTS) -> Query:
-    """Return the terms of a query; without terms if it has no words but stop words.
+    """Return a query's terms; empty if it has only stop words.
 
     >>> read_query("What is the weather in Rome?").task, read_query("the, of").weights
     ({'weath': 1.0}, {})
@@ -321,7 +320,7 @@ def _add(weights: dict[str, float], terms: Iterable[str], weight: float) -> None
 
 
 def _weigh_words(text: str, weights: Weights) -> Iterator[tuple[Sequence[str], float, float]]:
-    """Yield the terms of each word with their weight, and how much they count as part of the task; 0 for values."""
+    """Yield each word's terms with their weight, and their weight in the task; 0 for values."""
     words = list(WORD.finditer(text))
     quoted = [each.span() for each in _QUOTES.finditer(text)]
     names_stand_out = sum(each[0][0].isupper() for each in words) <= _TITLED * len(words)
@@ -346,17 +345,17 @@ def _weigh_words(text: str, weights: Weights) -> Iterator[tuple[Sequence[str], f
 
 
 def _is_name(word: str) -> bool:
-    """Return whether a word in the middle of a sentence is written as a name; longer acronyms are not."""
+    """Return whether a word within a sentence is capitalized like a name; longer acronyms are not names."""
     return word[0].isupper() and (word[1:].islower() or len(word) <= len("NY"))
 
 
-_MOST_NODES = 500  # of the schema of one tool that are read
+_MOST_NODES = 500  # maximum texts read from one tool's schema
 
 
-_LEAST_TOOLS = 200  # in a small catalog all words are rare or common; it counts as part of one of this size
+_LEAST_TOOLS = 200  # minimum catalog size for word frequencies: in a small catalog all words are rare or common
 _SHORTEST_PART = 4  # characters of a part of a compound such as "datetime"
 _COMPOUND = re.compile(rf"[a-z]{{{2 * _SHORTEST_PART},40}}")
-_SHORT = 2  # words of a task, of which one may be missing
+_SHORT = 2  # task length up to which one word may be missing
 
 
 class Document(NamedTuple):
@@ -371,7 +370,7 @@ class Document(NamedTuple):
 
 
 def describe_tool(name: str, title: str, description: str, schema: Mapping[str, Any]) -> Document:
-    """Return the texts of a tool that are searched.
+    """Return a tool's searchable texts.
 
     >>> schema = {"properties": {"city": {"description": "Its name", "enum": ["Rome", "Oslo"]}}}
     >>> describe_tool("weather", "", "The weather today", schema).choices
@@ -413,14 +412,13 @@ class Ranking(NamedTuple):
     """The tools that fit a query best."""
 
     numbers: list[int]
-    """Their numbers, best first; equally good ones are in their own order."""
+    """Their numbers, best first; ties keep their order."""
     fitness: float
-    """How well the best of them fits: its score, less for each word of the task that it lacks; infinite if it lacks
-    none of them."""
+    """The fitness of the best one: its score, reduced for each missing task word; infinite if none is missing."""
 
 
 class Index:
-    """The terms of tools, to search in.
+    """The search index of tools.
 
     >>> index = Index([describe_tool("weather", "", "The weather in a city", {})])
     >>> index.search("Will it rain? Show the weather", 5), index.search("bake a cake", 5)
@@ -456,12 +454,12 @@ class Index:
             scores.append(count * (saturation + 1) / (saturation + count))
 
     def search(self, text: str, limit: int) -> list[int]:
-        """Return the numbers of the tools that fit a query best, best first; none if the best one does not fit."""
+        """Return the numbers of the best matching tools, best first; none if the best one does not fit."""
         ranking = self.rank(text, limit)
         return ranking.numbers if ranking.fitness >= self._weights.floor else []
 
     def rank(self, text: str, limit: int) -> Ranking:
-        """Return the tools that share words with a query, whether they fit or not.
+        """Return the tools that share words with a query, relevant or not.
 
         >>> Index([]).rank("bake a cake", 5)
         Ranking(numbers=[], fitness=0.0)
@@ -472,7 +470,7 @@ class Index:
         return Ranking(best, self._measure(query, best[0], scores[best[0]]) if best else 0.0)
 
     def _measure(self, query: Query, number: int, score: float) -> float:
-        """Return how well a tool fits a query."""
+        """Return a tool's fitness for a query."""
         needed = missing = 0.0
         for term, share in query.task.items():
             rarity = share * self._rarity.get(term, 1.0)
@@ -504,7 +502,7 @@ class Index:
 
 
 def _split_fields(document: Document) -> list[list[str]]:
-    """Return the terms of each text; a compound in a name is also its parts, if the other texts have both as words."""
+    """Return each text's terms; a compound in a name is also split, if the other texts contain both parts as words."""
     name, *others = [split_terms(text) for text in document]
     known = {term for terms in others for term in terms}
     for word in _COMPOUND.findall(document.name.lower()):
@@ -516,9 +514,9 @@ def _split_fields(document: Document) -> list[list[str]]:
 
 
 def _weigh_fields(weights: Weights) -> list[tuple[float, float]]:
-    """Return the weight of each field of a document, and how much a long text counts less."""
+    """Return the weight of each field of a document, with length normalization."""
     parameters = [
         (weight, weights.parameters_length) for weight in (weights.parameters, weights.texts, weights.choices)
     ]
-    # A title counts as a name that was written for people.
+    # A title counts as a name.
     return [*[(weights.name, weights.name_length)] * 2, (weights.description, weights.description_length), *parameters]

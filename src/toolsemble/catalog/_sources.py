@@ -1,4 +1,4 @@
-"""The sources of a catalog: tools and toolboxes, MCP clients, and functions of the run with their own age."""
+"""The sources of a catalog: tools, toolboxes, MCP clients, and functions of the run with a cache."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from toolsemble.catalog._entry import Entry
 FindTools: TypeAlias = Callable[[Any], Iterable[object] | Awaitable[Iterable[object]]]
 """Returns the tools for a :class:`~toolsemble.agent.RunView`; sync or async."""
 Looking: TypeAlias = Generator[Awaitable[Any], Any, tuple[object, ...]]
-"""A lookup: yields what has to be awaited, and returns tools."""
+"""A lookup: yields awaitables, and returns tools."""
 
 _MOST_KEYS = 1_000
 _MOST_LISTINGS = 64
@@ -41,10 +41,9 @@ class Source:
 
     :param find: a function from a :class:`~toolsemble.agent.RunView` to tools or a toolbox, sync or async; called
         before each turn
-    :param max_age: seconds for which its tools are kept; 0: it is called before each turn
-    :param by: returns the key under which they are kept, such as the tenant of the run: runs with equal keys share
-        them; None: each run has its own
-    :param group: the name of the group of these tools; "": by their names
+    :param max_age: seconds to cache its tools; 0: call it before each turn
+    :param by: returns their cache key, such as the run's tenant: runs with equal keys share them; None: one cache per
+    run :param group: the group name of these tools; "": by their names
     """
 
     find: FindTools
@@ -62,7 +61,7 @@ class Source:
 
 
 class Lookup:
-    """The lookups of one source, and what they have returned lately."""
+    """The lookups of one source, with their cached results."""
 
     __slots__ = ("_recent", "source")
 
@@ -71,7 +70,7 @@ class Lookup:
         self._recent: LRUCache[tuple[float, tuple[object, ...]]] = LRUCache(_MOST_KEYS)
 
     def find(self, run: Any) -> Looking:
-        """Return the tools for a run; those of an earlier lookup if they are not too old."""
+        """Return a run's tools, from the cache if fresh."""
         source = self.source
         if not source.max_age:
             return (yield from self._ask(run))
@@ -94,9 +93,9 @@ class Lookup:
 
 @contextmanager
 def _name_failures(source: Source) -> Iterator[None]:
-    """Name the source in what its function raises, and what can be done about it.
+    """Add the source and the next step to exceptions from its function.
 
-    An error of the configuration says what to do by itself, and always reaches the caller as it is.
+    A configuration error is self-explanatory, and always reaches the caller unchanged.
     """
     name = source.group or _name_function(source.find)
     try:
@@ -114,7 +113,7 @@ def _name_failures(source: Source) -> Iterator[None]:
 
 def _name_function(find: Any) -> str:
     name, code = str(getattr(find, "__name__", find)), getattr(find, "__code__", None)
-    # All functions without a name have the same name.
+    # All lambdas have the same name.
     return f"{name} in line {code.co_firstlineno}" if code is not None and name.endswith("<lambda>") else name
 
 
@@ -125,7 +124,7 @@ def _check_key(key: object) -> Hashable:
 
 
 def _check_function(find: Any) -> None:
-    """Raise if this is not a function of the run, such as one that was meant as a tool."""
+    """Raise if this is not a function of the run, such as one intended as a tool."""
     if isinstance(find, type) or not callable(find):
         raise ToolDefinitionError(f"A Source takes a function of the run that returns tools, not {find!r:.80}")
     try:
@@ -140,32 +139,32 @@ def _check_function(find: Any) -> None:
 
 
 class Listing:
-    """The tools of one source, as they were found."""
+    """The tools found in one source."""
 
     __slots__ = ("_tools", "entries")
 
     def __init__(self, tools: tuple[object, ...], entries: tuple[Entry, ...]) -> None:
-        self._tools = tools  # kept, so that their ids are not those of other objects
+        self._tools = tools  # kept, so that their ids are not reused
         self.entries = entries
 
 
 Listings: TypeAlias = Generator[Awaitable[Any], Any, tuple[Listing, ...]]
-"""Yields what has to be awaited, and returns the tools of all sources."""
+"""Yields awaitables, and returns the tools of all sources."""
 
 
 class Sources:
-    """Everything that a catalog takes its tools from.
+    """All sources of a catalog's tools.
 
     :param tools: tools, toolboxes, MCP clients and functions of the run
-    :param include: names or patterns of the tools to take; None: all
-    :param exclude: names or patterns of the tools to leave out
+    :param include: names or patterns of the tools to include; None: all
+    :param exclude: names or patterns of the tools to exclude
     """
 
     def __init__(self, tools: object, include: Iterable[str] | None, exclude: Iterable[str]) -> None:
         self._include = None if include is None else read_patterns("include", include)
         self._exclude = read_patterns("exclude", exclude)
         members = [_read_member(each) for each in _list_members(tools)]
-        # A lookup leaves an empty list behind, so that errors name the tools by their places.
+        # A lookup is replaced by an empty list, so that errors name the tools by their index.
         self._fixed = tuple([] if isinstance(each, Source) else each for each in members)
         self._lookups = [Lookup(each) for each in members if isinstance(each, Source)]
         self._known: LRUCache[Listing] = LRUCache(_MOST_LISTINGS)
@@ -176,9 +175,9 @@ class Sources:
         return not self._lookups
 
     def find(self, run: Any, *, reviewed: bool) -> Listings:
-        """Return the tools for a run: those of the list first, then those that were looked up, in order.
+        """Return a run's tools: listed ones first, then looked-up ones, in order.
 
-        :param reviewed: whether tools of toolboxes keep the reviewer of those
+        :param reviewed: whether toolboxes' tools keep their toolbox's reviewer
         """
         listings = [self._list(0, self._fixed, "", reviewed=reviewed)]
         for number, lookup in enumerate(self._lookups, start=1):
@@ -188,7 +187,7 @@ class Sources:
         return tuple(listings)
 
     def _list(self, number: int, tools: tuple[object, ...], group: str, *, reviewed: bool) -> Listing:
-        """Return the tools of a source; the same object as long as it returns the same tools."""
+        """Return a source's tools; the same object while it returns the same tools."""
         key = (number, reviewed, *map(id, tools))
         known = self._known.get(key)
         if known is not None:
@@ -205,7 +204,7 @@ class Sources:
         return not matches(name, self._exclude)
 
     def _check_patterns(self, names: list[str]) -> None:
-        """Raise if a pattern matches no tool, as with a typo it would not have the effect that it should have."""
+        """Raise if a pattern matches no tool, because a typo would void its effect."""
         for setting, patterns in (("include", self._include or ()), ("exclude", self._exclude)):
             check_patterns(setting, patterns, names)
 
@@ -250,7 +249,7 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 def _list_members(tools: Any) -> Iterator[object]:
-    """Return the members of a list, or the single toolbox, client or function that was passed instead of one."""
+    """Return the members of a list, or a single toolbox, client or function passed instead."""
     if isinstance(tools, (Tool, ToolSet, Source)) or _has_current(tools):
         return iter([tools])
     if isinstance(tools, Iterable) and not isinstance(tools, (str, bytes, Mapping, type)):
@@ -263,7 +262,7 @@ def _list_members(tools: Any) -> Iterator[object]:
 
 
 def _read_member(member: Any) -> object:
-    """Return what a member of the list stands for: a source that is looked up, or the tools themselves."""
+    """Return a member's meaning: a lookup source, or the tools themselves."""
     if isinstance(member, (Source, Tool, ToolSet, type, list, tuple)) or member is None:
         return member
     if _has_current(member):
@@ -273,7 +272,7 @@ def _read_member(member: Any) -> object:
 
 
 def _has_current(member: object) -> bool:
-    """Return whether this is a client of a server, whose tools can change at any time."""
+    """Return whether this is a server's client, whose tools can change at any time."""
     return not isinstance(member, (type, Tool, ToolSet)) and callable(getattr(member, "current", None))
 
 

@@ -1,4 +1,4 @@
-"""Decide which tools are shown in which form, so that all definitions together fit a budget of tokens."""
+"""Decide which tools are shown in which form, so that all definitions fit a token budget."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble.catalog._entry import SHORTEST, STEPS, Entry, Meter
 
 Offer: TypeAlias = tuple[tuple[str, int], ...]
-"""The names of tools in the order in which a model sees them, each with the number of cuts."""
+"""The names of tools in display order, each with its number of cuts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The tools that a model sees before it has searched."""
+    """The tools that a model sees before any search."""
 
     shown: Sequence[Entry]
-    """The tools that are shown: all of them, or the search and those that are always shown."""
+    """The visible tools: all of them, or the search and the always visible ones."""
     cuts: int = 0
-    """The number of cuts of their definitions."""
+    """The number of cuts in their definitions."""
     hides: bool = False
-    """Whether the others are hidden behind the search."""
+    """Whether other tools are hidden behind the search."""
     left: int = 0
-    """The tokens that are left for tools that are found."""
+    """The tokens left for found tools."""
 
     def offer(self, found: Iterable[Entry], meter: Meter) -> Offer:
-        """Return what a model sees after it has found tools, in this order.
+        """Return the offer after a model has found tools, in this order.
 
-        The form of each depends only on those before it, so that a longer list begins with the shorter one. When the
-        budget is used up, the shortest form is shown all the same: the model was told that it can call the tool.
+        Each tool's form depends only on the previous ones, so that a longer list starts with the shorter one. When the
+        budget is exhausted, the shortest form is still shown, because the model was told that it can call the tool.
         """
         offer = {each.name: self.cuts for each in self.shown}
         left = self.left
@@ -47,7 +47,7 @@ class Plan:
 def make_plan(
     entries: Sequence[Entry], always: Sequence[Entry], search: Entry, budget: int | None, meter: Meter
 ) -> Plan:
-    """Return what is shown: everything, everything in a shorter form, or what is always shown and the search."""
+    """Return the plan: everything, everything in a shorter form, or the always visible tools and the search."""
     if budget is None:
         return Plan(entries)
     for cuts in range(SHORTEST + 1):
@@ -66,13 +66,13 @@ def make_plan(
 
 
 def _choose_cuts(entry: Entry, left: int, meter: Meter) -> int:
-    """Return the fewest cuts with which a tool fits what is left of the budget, or all of them."""
+    """Return the smallest number of cuts with which a tool fits the remaining budget, or all cuts."""
     fitting = (cuts for cuts in range(SHORTEST) if entry.cost(cuts, meter) <= left)
     return next(fitting, SHORTEST)
 
 
 def _sum_up(entries: Iterable[Entry], cuts: int, meter: Meter, most: int | None = None) -> int:
-    """Return the tokens of definitions; those of thousands of tools are counted only until there are too many."""
+    """Return the token count of definitions; stop counting above the limit."""
     tokens = 0
     for each in entries:
         tokens += each.cost(cuts, meter)
@@ -82,11 +82,11 @@ def _sum_up(entries: Iterable[Entry], cuts: int, meter: Meter, most: int | None 
 
 
 OTHER = "other"
-"""The group of tools that have nothing in common."""
+"""The group of unrelated tools."""
 _MOST_SHOWN = 20
 _LONGEST_NAME = 40
 _PREFIX = re.compile(r"([a-zA-Z0-9]+?)(?:[_-]|(?<=[a-z])(?=[A-Z]))")
-# Prefixes that say what a tool does, and not where it belongs.
+# Prefixes that name an action instead of a group.
 _VERB_LIST = """
 add ask book buy calc calculate cancel change check close compute convert copy count create delete describe
 download edit estimate execute export fetch find generate get import initialize insert is list load locate log
@@ -98,7 +98,7 @@ _VERBS = frozenset(_VERB_LIST.split())
 
 
 def group_tools(entries: Iterable[Entry]) -> dict[str, list[str]]:
-    """Return the names of tools by group, in the order of the first tool of each; others come last.
+    """Return tool names by group, ordered by each group's first tool; others come last.
 
     >>> from toolsemble._engine.definition import string_definition
     >>> names = ["crm_find", "crm_close", "now", "get_a", "get_b"]
@@ -119,7 +119,7 @@ def group_tools(entries: Iterable[Entry]) -> dict[str, list[str]]:
 
 
 def name_groups(groups: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the names of the largest groups, as a model is shown them, without those of other tools.
+    """Return the names of the largest groups, as shown to a model, without the group of other tools.
 
     >>> name_groups({"files": ["a", "b"], "crm": ["c", "d", "e"], "other": ["f"]})
     ['crm', 'files']
@@ -139,18 +139,18 @@ _MAX_SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class ToolCost:
-    """The tokens that one tool of a catalog costs."""
+    """The token cost of one tool in a catalog."""
 
     name: str
     """Its name."""
     group: str
-    """The group it belongs to."""
+    """Its group."""
     state: Literal["shown", "shortened", "hidden"]
-    """How a model sees it before it has searched."""
+    """Its visibility before any search."""
     tokens: Mapping[str, int]
-    """The tokens of its whole definition, by provider."""
+    """The tokens of its full definition, by provider."""
     shown: int
-    """The tokens of the form that is shown; 0 if it is hidden."""
+    """The tokens of its visible form; 0 if it is hidden."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -161,13 +161,13 @@ class Explanation:
     """
 
     budget: int | None
-    """The most tokens of all definitions together; None: any number."""
+    """The maximum tokens of all definitions together; None: no limit."""
     total: int
-    """The tokens of all whole definitions."""
+    """The tokens of all full definitions."""
     shown: int
-    """The tokens of what a model sees before it has searched."""
+    """The tokens visible before any search."""
     steps: tuple[str, ...]
-    """What was cut of the definitions that are shown."""
+    """The cuts in the visible definitions."""
     hides: bool
     """Whether the other tools are hidden behind ``find_tools``."""
     tools: tuple[ToolCost, ...]
@@ -175,17 +175,17 @@ class Explanation:
 
     @property
     def shortened(self) -> list[str]:
-        """The names of the tools that are shown in a shorter form."""
+        """The names of shortened tools."""
         return [each.name for each in self.tools if each.state == "shortened"]
 
     @property
     def hidden(self) -> list[str]:
-        """The names of the tools that are hidden."""
+        """The names of hidden tools."""
         return [each.name for each in self.tools if each.state == "hidden"]
 
     @property
     def summary(self) -> str:
-        """All of it in one line."""
+        """The explanation in one line."""
         number = len(self.tools)
         limit = "" if self.budget is None else f", the budget is {self.budget:,}"
         done = "everything is shown"
@@ -201,9 +201,9 @@ class Explanation:
         return f"{number} tool{' has' if number == 1 else 's have'} {self.total:,} tokens{limit}: {done}{cut}"
 
     def text(self, most: int | None = _MAX_SHOWN) -> str:
-        """Return the summary, and a line for each tool: those that are shown first.
+        """Return the summary, and a line for each tool, visible ones first.
 
-        :param most: the most tools of each state, how many there are is told; None: all of them
+        :param most: the maximum number of listed tools per state, plus a count of the rest; None: all
         """
         lines = [self.summary]
         for rows, more in self.first(most):
@@ -212,7 +212,7 @@ class Explanation:
         return "\n".join(lines)
 
     def first(self, most: int | None) -> Iterator[tuple[list[ToolCost], int]]:
-        """Yield, for each state that tools have, the first of these tools, and the number of the others."""
+        """Yield, for each state, its first tools and the number of the rest."""
         for state in ("shown", "shortened", "hidden"):
             found = [each for each in self.tools if each.state == state]
             if found:
@@ -247,7 +247,7 @@ def explain_plan(
     meter: Meter,
     providers: Sequence[str],
 ) -> Explanation:
-    """Return what a plan shows of some tools, and what each of them costs."""
+    """Return the explanation of a plan, with each tool's cost."""
     meters = [meter.to(provider) for provider in providers]
     shown = {each.name for each in plan.shown}
     group_of = {name: group for group, names in groups.items() for name in names}
@@ -273,5 +273,5 @@ def explain_plan(
 
 
 def _is_cut(entry: Entry, cuts: int) -> bool:
-    """Return whether the cuts change anything about a tool."""
+    """Return whether the cuts change a tool."""
     return entry.specification(cuts) != entry.specification()

@@ -1,4 +1,4 @@
-"""Tools of other frameworks as tools of this library."""
+"""Adoption of other frameworks' tools."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from toolsemble.interop._exporting import ExportedTool, fit_name, map_names, med
 
 @dataclass(frozen=True, slots=True)
 class ForeignTool:
-    """A tool of a framework: what its module has read, for :func:`adopt_tools`."""
+    """A framework's tool, as read by its module for :func:`adopt_tools`."""
 
     name: str
     """The name in the framework."""
@@ -29,15 +29,15 @@ class ForeignTool:
     """Calls it with validated arguments and the id of the call, sync or async; returns a :class:`ToolResult`, or
     another value."""
     exported: ExportedTool | None = None
-    """The tool of a toolbox that it stands for; None for one of the framework's own."""
+    """The toolbox tool that it was exported from; None for the framework's own."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """The settings of the tool that follow from those in the framework; others are added to them."""
+    """The tool settings implied by the framework; others are added to them."""
 
 
 def adopt_tools(framework: str, tools: Iterable[ForeignTool], settings: dict[str, Any]) -> list[SchemaTool]:
-    """Return tools of a framework as tools for a toolbox.
+    """Return a framework's tools as tools for a toolbox.
 
-    A tool that was exported gets its name back; other names are mapped if a toolbox does not accept them.
+    An exported tool's name is restored; other names are mapped if a toolbox does not accept them.
 
     :param framework: the name of the module, for ``metadata["interop"]``
     :param settings: the settings of the new tools
@@ -59,7 +59,7 @@ def adopt_tools(framework: str, tools: Iterable[ForeignTool], settings: dict[str
 
 
 def _check_settings(settings: dict[str, Any]) -> None:
-    """Raise ToolDefinitionError for settings that would replace what the framework says of a tool."""
+    """Raise ToolDefinitionError for settings that would replace the framework's definition of a tool."""
     fixed = sorted({"name", "description", "execute", "parameters"} & settings.keys())
     if fixed:
         raise ToolDefinitionError(
@@ -79,7 +79,7 @@ def _adopt(framework: str, tool: ForeignTool, name: str, settings: dict[str, Any
 
 
 def _body_of(call: Callable[[dict[str, Any], str], Any]) -> Callable[[dict[str, Any]], Any]:
-    """Return the function that a tool runs; async if the framework's is."""
+    """Return a tool's body function; async if the framework's is."""
 
     def run(arguments: dict[str, Any]) -> Any:
         return call(arguments, current_call_id())
@@ -97,9 +97,9 @@ def current_call_id() -> str:
 
 
 def flatten(tools: Any, is_one: Callable[[Any], bool], expected: str) -> list[Any]:
-    """Return a list of tools: a single one, or all of a list and the lists in it; raise for what is not a tool.
+    """Return a flat list of tools from a single tool or a nested list; raise for anything else.
 
-    :param is_one: whether an object is a tool of the framework, or a set of them
+    :param is_one: whether an object is a framework tool or tool set
     :param expected: what is expected, for the error
 
     >>> flatten([1, [2, 3]], lambda each: isinstance(each, int), "an int")
@@ -113,7 +113,7 @@ def flatten(tools: Any, is_one: Callable[[Any], bool], expected: str) -> list[An
 
 
 def refuse(name: object, needs: str) -> ToolDefinitionError:
-    """Return the error for a tool that only works inside of its framework.
+    """Return the error for a tool that only works inside its framework.
 
     >>> str(refuse("search", "the state of a graph (InjectedState)"))
     "'search' cannot be adopted: it needs the state of a graph (InjectedState), which only its framework has"
@@ -122,7 +122,7 @@ def refuse(name: object, needs: str) -> ToolDefinitionError:
 
 
 def read_exported(exported: ExportedTool) -> ForeignTool:
-    """Return a tool that came from a toolbox, without the framework in between; its gates and limits hold.
+    """Return an exported tool's original, with its gates and limits.
 
     >>> from toolsemble import Toolbox, tool
     >>> from toolsemble.interop._exporting import export_tools
@@ -149,7 +149,7 @@ def read_exported(exported: ExportedTool) -> ForeignTool:
 
 
 def join_parts(parts: Iterable[str | Content]) -> tuple[str, list[Content]]:
-    r"""Return the texts among the parts of an output as one text, and its media.
+    r"""Return an output's text parts joined, and its media.
 
     >>> join_parts(["a map", ImageContent(b"..", "image/png"), "of Rome"])
     ('a map\nof Rome', [ImageContent(<2 bytes>, mime_type='image/png')])
@@ -171,7 +171,7 @@ def read_media(data: bytes, mime_type: str, name: str = "file") -> Content:
 
 
 def failure(text: str) -> ToolResult:
-    """Return the result for a failure that a framework reports; tools of this library begin with the same word.
+    """Return the result for a failure reported by a framework; strip the prefix that this library adds.
 
     >>> failure("Error: no such city")
     ToolResult.failure('no such city')

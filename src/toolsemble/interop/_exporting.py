@@ -1,4 +1,4 @@
-"""Tools of this library for other frameworks: their names, parameters, calls and results."""
+"""Export of tools to other frameworks: names, parameters, calls and results."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from toolsemble.review._request import ReviewRequest
 
 
 def import_framework(module: str, *, install: str, user: str) -> Any:
-    """Import a module of a framework; if it is missing, raise an error that says what to install.
+    """Import a framework's module; if it is missing, raise an error that names the package to install.
 
-    :param install: the distribution that has the module
+    :param install: the distribution that contains the module
     :param user: the module of this package that needs it
 
     >>> import_framework("missing.tools", install="missing-core", user="missing")
@@ -50,7 +50,7 @@ _NOT_ADMITTED = re.compile(r"[^a-zA-Z0-9_-]+")
 
 
 def map_names(names: Iterable[str], fit: Callable[[str], str]) -> dict[str, str]:
-    """Return for each name one that fits; names that would become equal get a number.
+    """Return a valid name for each name; number duplicates.
 
     >>> map_names(["get-tea", "get_tea"], lambda name: name.replace("-", "_"))
     {'get-tea': 'get_tea_2', 'get_tea': 'get_tea'}
@@ -85,9 +85,9 @@ def fit_name(name: str) -> str:
 
 
 def bind_arguments(exported: ExportedTool, values: Sequence[Any], named: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call by name; positional values belong to the parameters in their order.
+    """Return a call's arguments by name; positional values are assigned in parameter order.
 
-    A single dict of parameters stands for all of them.
+    A single dict of parameters counts as all arguments.
 
     :param values: the positional values
     :param named: the keyword arguments
@@ -119,7 +119,7 @@ def bind_arguments(exported: ExportedTool, values: Sequence[Any], named: dict[st
 
 
 def model_of(name: str, parameters: dict[str, Any]) -> type[BaseModel]:
-    """Return a model with a schema; it accepts all arguments, because the toolbox validates them.
+    """Return a pydantic model with a schema that accepts any arguments, because the toolbox validates them.
 
     >>> schema = {"type": "object", "properties": {"number": {"type": "integer"}}}
     >>> model = model_of("double", schema)
@@ -141,26 +141,26 @@ def model_of(name: str, parameters: dict[str, Any]) -> type[BaseModel]:
 
 
 Choice: TypeAlias = str | Callable[[Any], str | None] | None
-"""A value for all calls, or a function that returns it for what the framework passes to a call; None: the default."""
+"""A value for all calls, or a function of the framework's call context; None: the default."""
 Parameters: TypeAlias = MutableMapping[str, Any] | Callable[[Any], MutableMapping[str, Any] | None] | None
-"""The values that the tools of a run share, or a function that returns them for what the framework passes."""
+"""The values shared by a run's tools, or a function of the framework's call context."""
 Approval: TypeAlias = Literal["ours", "theirs"]
-"""Who asks for approval: the reviewer of the toolbox, or the framework, which pauses its run."""
+"""Whether the toolbox's reviewer asks for approval, or the framework, which pauses its run."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallSettings:
-    """The facts that are passed to the toolbox with each call."""
+    """The settings passed to the toolbox with each call."""
 
     memory_id: Choice = None
-    """The conversation or user that a call belongs to."""
+    """The conversation or user of a call."""
     run_id: Choice = None
-    """The run that a call belongs to; by default what the framework says."""
+    """The run of a call; default: the framework's run id."""
     parameters: Parameters = None
-    """Values that the tools of a run share."""
+    """Values shared by a run's tools."""
 
     def __post_init__(self) -> None:
-        """Raise ToolConfigurationError for a setting that no call could use."""
+        """Raise ToolConfigurationError for an invalid setting."""
         for name, value, kind, expected in (
             ("memory_id", self.memory_id, str, "a str"),
             ("run_id", self.run_id, str, "a str"),
@@ -173,9 +173,9 @@ class CallSettings:
     def for_call(self, source: Any, run_id: str | None, deps: Any) -> dict[str, Any]:
         """Return the keyword arguments of ``execute`` for one call.
 
-        :param source: what the framework passes to a call, for the functions among the settings
-        :param run_id: the id of the run by the framework
-        :param deps: the dependencies of the run by the framework
+        :param source: the framework's call context, for function settings
+        :param run_id: the framework's run id
+        :param deps: the framework's dependencies of the run
 
         >>> CallSettings(memory_id=lambda context: context["user"]).for_call({"user": "ada"}, "run_1", None)
         {'memory_id': 'ada', 'run_id': 'run_1', 'parameters': None, 'deps': None}
@@ -196,7 +196,7 @@ _NO_SETTINGS = CallSettings()
 
 @dataclass(frozen=True, slots=True)
 class ExportedTool:
-    """A tool of a toolbox, as a framework sees and calls it.
+    """A toolbox tool, as a framework sees and calls it.
 
     >>> from toolsemble import tool
     >>> @tool
@@ -209,7 +209,7 @@ class ExportedTool:
     """
 
     box: Toolbox
-    """The toolbox that executes the calls."""
+    """The executing toolbox."""
     name: str
     """The name of the tool in the toolbox."""
     shown_name: str
@@ -219,20 +219,20 @@ class ExportedTool:
     parameters: dict[str, Any]
     """The JSON Schema of the arguments, always an object."""
     settings: CallSettings
-    """The facts that are passed to the toolbox with each call."""
+    """The settings passed to the toolbox with each call."""
 
     def execute(
         self, arguments: Any, call_id: str | None = None, source: Any = None, *, run_id: str | None = None,
         deps: Any = None, box: Toolbox | None = None,
     ) -> ToolReply:  # fmt: skip
-        """Execute a call and return the reply; what a model can cause is never raised.
+        """Execute a call and return the reply; failures that a model can cause are never raised.
 
         :param arguments: JSON text, or a dict
-        :param call_id: the id of the call by the framework
-        :param source: what the framework passes to a call, for the functions among the settings
-        :param run_id: the id of the run by the framework
-        :param deps: the dependencies of the run by the framework, for ``ToolContext.deps``
-        :param box: another toolbox with this tool, such as one whose reviewer has the answer already
+        :param call_id: the framework's call id
+        :param source: the framework's call context, for function settings
+        :param run_id: the framework's run id
+        :param deps: the framework's dependencies of the run, for ``ToolContext.deps``
+        :param box: another toolbox with this tool, such as one whose reviewer already has the answer
         """
         try:
             call = ToolCall(self.name, arguments, call_id)
@@ -265,9 +265,9 @@ class ExportedTool:
     async def find_request(
         self, arguments: Any, call_id: str, source: Any = None, *, run_id: str | None = None, deps: Any = None
     ) -> ReviewRequest | None:
-        """Return the request that a call of a pausable toolbox would put to a person; None if it needs no approval.
+        """Return the review request that a call of a pausable toolbox would make; None if it needs no approval.
 
-        Nothing is run. A call that does not fit needs no approval: its reply tells the model why.
+        Nothing is run. An invalid call needs no approval: its reply tells the model why.
         """
         try:
             call = ToolCall(self.name, arguments, call_id)
@@ -287,14 +287,14 @@ class ExportedTool:
         )
 
     def _refuse_values(self, call_id: str | None, problem: TypeError) -> ToolReply:
-        """Return the reply to a call with values that JSON cannot hold, which code of a model can pass."""
+        """Return the reply to a call with values that are not JSON-serializable, which model-written code can pass."""
         message = str(problem).removeprefix(f"ToolCall '{self.name}': ")
         failure = ToolResult.failure(f"Invalid JSON input for '{self.name}': {message}", error_kind="json")
         return ToolReply(ToolCall(self.name, id=call_id), failure)
 
 
 def _refuse(call: ToolCall, stop: errors.ExitEarlyError) -> ToolReply:
-    """Return the reply to a call whose reviewer stopped the run: a raise would end the framework's run without it."""
+    """Return the reply to a call whose reviewer stopped the run, because raising would lose the reply."""
     return ToolReply(call, ToolResult.failure(str(stop) or "A reviewer stopped the run", error_kind="rejected"))
 
 
@@ -306,11 +306,11 @@ def export_tools(
     cannot_pause: str | None = None,
     fit_name: Callable[[str], str] | None = None,
 ) -> list[ExportedTool]:
-    """Return the tools of a toolbox for a framework, with unique names.
+    """Return a toolbox's tools for a framework, with unique names.
 
-    :param settings: the facts that are passed to the toolbox with each call
+    :param settings: the settings passed to the toolbox with each call
     :param approval: "theirs" if the framework asks: gated calls raise ``CallPausedError``
-    :param cannot_pause: why the framework cannot ask, as the beginning of a sentence; None if it can
+    :param cannot_pause: why the framework cannot ask, as the start of a sentence; None if it can
     :param fit_name: returns a name that the framework accepts
 
     >>> export_tools(Toolbox([]), CallSettings(), "theirs", cannot_pause="DSPy cannot pause a run for approval")
@@ -332,7 +332,7 @@ reviewer to the toolbox
 
 
 def _prepare_approval(box: Toolbox, approval: str, cannot_pause: str | None) -> Toolbox:
-    """Return the toolbox with a reviewer for the setting; raise ToolConfigurationError if nobody could ask."""
+    """Return the toolbox with a reviewer for the setting; raise ToolConfigurationError if there is none."""
     if approval not in ("ours", "theirs"):
         raise errors.ToolConfigurationError(f'approval must be "ours" or "theirs", not {approval!r:.80}')
     if approval == "ours":
@@ -345,7 +345,7 @@ def _prepare_approval(box: Toolbox, approval: str, cannot_pause: str | None) -> 
 
 
 def _refuse_pauses(box: Toolbox) -> None:
-    """Raise ToolConfigurationError if a reviewer of the toolbox would leave a call open."""
+    """Raise ToolConfigurationError if a toolbox's reviewer would leave a call open."""
     try:
         check_pauses(box, ToolContext(), nested=True)
     except errors.ToolConfigurationError as problem:
@@ -356,7 +356,7 @@ def _refuse_pauses(box: Toolbox) -> None:
 
 
 def text_of(reply: ToolReply) -> str:
-    r"""Return the text for the model, with the note about edits; contents that are texts are part of it.
+    r"""Return the text for the model, with the note about edits and text contents.
 
     >>> from toolsemble import TextContent
     >>> text_of(ToolReply(ToolCall("now"), ToolResult.success("noon", contents=[TextContent("in Rome")])))
@@ -369,7 +369,7 @@ def text_of(reply: ToolReply) -> str:
 
 
 def full_text_of(reply: ToolReply) -> str:
-    r"""Return the text for the model where a framework carries no media: each of them is a line of it.
+    r"""Return the text for the model for frameworks without media, with a line for each media item.
 
     >>> from toolsemble import ImageContent
     >>> result = ToolResult.success("a map", contents=[ImageContent(b"..", "image/png")])

@@ -1,4 +1,4 @@
-"""Approval by a framework: its run pauses with the request, and the decision is bound to what was shown."""
+"""Approval by a framework: its run pauses with the request, and the decision is bound to the request."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from toolsemble.review._pause import DecidedReview, PauseReview
 from toolsemble.review._request import Continue, Edit, ExitEarly, ReviewDecision, ReviewRequest, ReviewTiming, digest
 
 CHANGED = "The arguments or the tool changed after the approval, which was not used; call the tool again"
-"""The failure of a call that is not what a person has approved."""
+"""The failure of a call that differs from the approved one."""
 UNKNOWN = "Unknown outcome: the call was cancelled while it ran, and was not repeated; check whether it took effect"
-"""The failure of a call that a resumed run makes again."""
+"""The failure of a call repeated by a resumed run."""
 _MOST_SHOWN = 10_000
 
 
 def make_pausable(box: Toolbox) -> Toolbox:
     """Return a toolbox whose gated calls raise ``CallPausedError`` instead of asking.
 
-    Raise ToolConfigurationError for a tool that asks where a run cannot be resumed, inside of a pipeline.
+    Raise ToolConfigurationError for a tool that asks inside a pipeline, where a run cannot be resumed.
     """
     changed = replace_all_reviewers(box, PauseReview())
     check_pauses(changed, ToolContext(), nested=False)
@@ -33,12 +33,12 @@ def make_pausable(box: Toolbox) -> Toolbox:
 
 
 def bind_decision(box: Toolbox, request: ReviewRequest, decision: ReviewDecision) -> Toolbox:
-    """Return a toolbox that gives a decision to the call of a request with its arguments, and to no other."""
+    """Return a toolbox that applies a decision only to the request's call with its arguments."""
     return replace_reviewer(box, {request.tool_name}, DecidedReview([(request, decision)]))
 
 
 def show_request(request: ReviewRequest) -> dict[str, Any]:
-    """Return a request as JSON values, with the fingerprint of what is shown.
+    """Return a request as JSON values, with its fingerprint.
 
     >>> show_request(ReviewRequest("Pays", "pay", {"order": 7}))["arguments"]
     {'order': 7}
@@ -48,7 +48,7 @@ def show_request(request: ReviewRequest) -> dict[str, Any]:
 
 
 def fingerprint_of(request: ReviewRequest) -> str:
-    """Return a digest of all that a decision is about: the call, its arguments, the tool, and the remark to the person.
+    """Return a digest of everything that a decision covers: call, arguments, tool, and prompt.
 
     >>> one, other = (ReviewRequest("Pays", "pay", {"order": order}) for order in (7, 8))
     >>> fingerprint_of(one) == fingerprint_of(other)
@@ -59,13 +59,13 @@ def fingerprint_of(request: ReviewRequest) -> str:
 
 
 def asks_before(paused: CallPausedError) -> bool:
-    """Return whether a paused call has not begun, so that it can be resumed."""
+    """Return whether a paused call has not started, so that it is resumable."""
     request: ReviewRequest = paused.request
     return request.timing is ReviewTiming.BEFORE_EXECUTION
 
 
 class ShownRequests:
-    """A memory of what was shown of each call that waits for approval, in this process; the oldest are dropped.
+    """The requests shown for pending calls, in this process; the oldest are dropped.
 
     >>> shown, request = ShownRequests(), ReviewRequest("Pays", "pay", {"order": 7}, call_id="call_1")
     >>> shown.add(request)
@@ -77,13 +77,13 @@ class ShownRequests:
         self._fingerprints: OrderedDict[tuple[str, str], str] = OrderedDict()
 
     def add(self, request: ReviewRequest) -> None:
-        """Remember what is shown of a call."""
+        """Record a call's shown request."""
         self._fingerprints[request.run_id, request.call_id] = fingerprint_of(replace(request, prompt=""))
         while len(self._fingerprints) > _MOST_SHOWN:
             self._fingerprints.popitem(last=False)
 
     def has(self, request: ReviewRequest, metadata: Any = None) -> bool:
-        """Return whether this is what was shown of the call.
+        """Return whether this matches the call's shown request.
 
         :param metadata: what :func:`show_request` returned, if the framework kept it; another process may have shown it
         """
@@ -93,12 +93,12 @@ class ShownRequests:
         return self._fingerprints.get((request.run_id, request.call_id)) == fingerprint
 
     def allows(self, request: ReviewRequest) -> bool:
-        """Return whether nothing else was shown of the call; another process may have shown it."""
+        """Return whether no different request was shown for the call; another process may have shown it."""
         return (request.run_id, request.call_id) not in self._fingerprints or self.has(request)
 
 
 def edit_arguments(request: Mapping[str, Any], arguments: Any) -> ReviewDecision:
-    """Return the decision of a person who approves other arguments than those that were shown.
+    """Return the decision for an approval with edited arguments.
 
     :param request: what :func:`show_request` returned
 
@@ -122,7 +122,7 @@ def edit_arguments(request: Mapping[str, Any], arguments: Any) -> ReviewDecision
 
 
 def read_decision(value: Any) -> ReviewDecision:
-    """Return the decision for what a person answered: a decision, or its JSON form; anything else is a rejection.
+    """Return the decision for an answer: a decision, or its JSON form; anything else is a rejection.
 
     >>> read_decision({"decision": "edit", "revised": "{}"}), read_decision({"decision": "continue"})
     (Edit(revised='{}'), Continue(always=None))

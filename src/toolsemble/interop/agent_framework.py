@@ -1,4 +1,4 @@
-"""Microsoft's Agent Framework: the tools of a toolbox as ``FunctionTool`` objects, and theirs in a toolbox."""
+"""Microsoft's Agent Framework: export toolbox tools as ``FunctionTool`` objects, and adopt its tools."""
 
 from __future__ import annotations
 
@@ -34,12 +34,11 @@ def export(
     parameters: exporting.Parameters = None,
     approval: exporting.Approval = "ours",
 ) -> list[Any]:
-    """Return the tools of a toolbox as tools of the Agent Framework, for ``Agent(client, tools=...)``.
+    """Return a toolbox's tools as Agent Framework tools, for ``Agent(client, tools=...)``.
 
-    The result of a failed call is a text that begins with "Error:", because the framework hides what tools raise.
-    Media are items of the result; the structured output is in the ``additional_properties`` of its text. The run id of
-    a call is the id of the session, if there is one. ``ToolContext.deps`` are the ``function_invocation_kwargs``, and
-    the session.
+    The result of a failed call is a text that begins with "Error:", because the framework hides exceptions from tools.
+    Media are items of the result; the structured output is in the ``additional_properties`` of its text. A call's run
+    id is the session id, if there is one. ``ToolContext.deps`` are the ``function_invocation_kwargs``, and the session.
 
     .. code-block:: python
 
@@ -61,11 +60,12 @@ def export(
 
 @cache
 def _tool_class() -> Any:
-    """Return the class of exported tools, which can be defined only if the framework is there."""
+    """Return the class of exported tools, defined only if the framework is installed."""
     library = _import("agent_framework")
+    base: Any = library.FunctionTool
 
-    class ToolsembleTool(library.FunctionTool):  # type: ignore[misc, name-defined]  # the library may be missing
-        """A tool of a toolbox; the arguments reach it as they are, and the toolbox validates them."""
+    class ToolsembleTool(base):
+        """A toolbox tool that receives unprocessed arguments, which the toolbox validates."""
 
         DEFAULT_EXCLUDE = library.FunctionTool.DEFAULT_EXCLUDE | {"exported"}
 
@@ -99,7 +99,7 @@ def _tool_class() -> Any:
         async def _invoke_function(self, call_kwargs: dict[str, Any]) -> Any:
             if self.max_invocations is not None or self.max_invocation_exceptions is not None:
                 return await super()._invoke_function(call_kwargs)
-            # Without those limits, what the framework does around a function is to find out that it is async.
+            # Without those limits, the framework's wrapper only finds out that the function is async.
             self.invocation_count += 1
             context = call_kwargs.pop(_CONTEXT)
             return await self.func(call_kwargs, context)
@@ -121,7 +121,7 @@ async def _execute(tool: exporting.ExportedTool, arguments: Any, context: Any) -
 
 
 def _keep(items: list[Any]) -> list[Any]:
-    """Return the items of a result, which are what the framework would make of them."""
+    """Return a result's items, already in the framework's form."""
     return items
 
 
@@ -141,10 +141,10 @@ def _write_media(kind: Any, content: Any) -> Any:
 
 
 def adopt(tools: Any, **settings: Unpack[ToolSettings]) -> list[SchemaTool]:
-    """Return tools of the Agent Framework as tools for a toolbox: one ``FunctionTool``, or a list of them.
+    """Return Agent Framework tools as tools for a toolbox: one ``FunctionTool``, or a list of them.
 
-    Their arguments are validated against their schema. A tool with the approval mode "always_require" requires
-    approval here, too. A tool that takes a ``FunctionInvocationContext`` is refused, and so is one without a function,
+    Their arguments are validated against their schema. A tool with the approval mode "always_require" also requires
+    approval here. A tool that takes a ``FunctionInvocationContext`` is rejected, and so is one without a function,
     which a client runs; pass the ``functions`` of a connected ``MCPTool``.
 
     .. code-block:: python
@@ -183,7 +183,7 @@ def _read(tool: Any) -> ForeignTool:
 
 
 def _read_answer(items: Any) -> Any:
-    """Return the result for the items that a tool returned; a tool may be set to return any value instead."""
+    """Return the result for a tool's returned items; a tool may be configured to return any value instead."""
     kind = _import("agent_framework").Content
     if not isinstance(items, list) or not all(isinstance(each, kind) for each in items):
         return items

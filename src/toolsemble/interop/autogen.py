@@ -1,4 +1,4 @@
-"""AutoGen: the tools of a toolbox as a ``Workbench``, and its tools in a toolbox."""
+"""AutoGen: export toolbox tools as a ``Workbench``, and adopt its tools."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def export(
     parameters: exporting.Parameters = None,
     approval: exporting.Approval = "ours",
 ) -> Any:
-    """Return the tools of a toolbox as a workbench, for ``AssistantAgent(workbench=...)`` of AutoGen.
+    """Return a toolbox's tools as a workbench, for AutoGen's ``AssistantAgent(workbench=...)``.
 
     A failed call is a result with ``is_error``. Images are contents of the result; other media become a line of text,
-    and the structured output does not travel. A cancelled token cancels the call.
+    and the structured output is dropped. A cancelled token cancels the call.
 
     :param memory_id: the conversation or user that calls belong to, or a function of the ``CancellationToken``,
-        which is all that AutoGen passes to a call
+        the only context that AutoGen passes to a call
     :param run_id: the run that calls belong to, likewise
     :param parameters: values that the tools of a run share, likewise
     :param approval: "ours": the reviewer of the toolbox is asked; AutoGen cannot pause a run
@@ -60,11 +60,11 @@ def export(
 
 @cache
 def _workbench_class() -> Any:
-    """Return the class of exported workbenches, which can be defined only if AutoGen is there."""
+    """Return the class of exported workbenches, defined only if AutoGen is installed."""
     base: Any = _import("autogen_core.tools").Workbench
 
-    class ToolsembleWorkbench(base):  # type: ignore[misc]  # the library may be missing
-        """The tools of a toolbox; there is nothing to start, and no state."""
+    class ToolsembleWorkbench(base):
+        """The tools of a toolbox, without startup and state."""
 
         def __init__(self, box: Toolbox, exported: dict[str, exporting.ExportedTool]) -> None:
             self.exported = exported
@@ -106,7 +106,7 @@ def _workbench_class() -> Any:
 
 
 def write_result(name: str, reply: ToolReply) -> Any:
-    """Return the result of a call in AutoGen's form."""
+    """Return a call's result in AutoGen's form."""
     tools = _import("autogen_core.tools")
     contents: list[Any] = [tools.TextResultContent(content=exporting.text_of(reply))]
     for content in exporting.media_of(reply):
@@ -120,7 +120,7 @@ def write_result(name: str, reply: ToolReply) -> Any:
 
 
 def _write_image(content: Any) -> Any:
-    """Return an image; None for other media, and for one that cannot be read."""
+    """Return an image; None for other media and unreadable images."""
     if not isinstance(content, ImageContent) or content.url:
         return None
     try:
@@ -130,9 +130,9 @@ def _write_image(content: Any) -> Any:
 
 
 def adopt(tools: Any, **settings: Unpack[ToolSettings]) -> list[SchemaTool]:
-    """Return tools and workbenches of AutoGen as tools for a toolbox: one of them, or a list.
+    """Return AutoGen tools and workbenches as tools for a toolbox: a single one, or a list.
 
-    A workbench is asked for its tools now; one that has to be started must have been.
+    A workbench's tools are listed now, so it must already be started if it needs to be.
 
     :param settings: the settings of the new tools, such as ``requires_approval`` or ``timeout``
 

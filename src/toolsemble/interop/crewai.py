@@ -1,4 +1,4 @@
-"""CrewAI: the tools of a toolbox as ``BaseTool`` objects, and theirs in a toolbox."""
+"""CrewAI: export toolbox tools as ``BaseTool`` objects, and adopt its tools."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def export(
     parameters: exporting.Parameters = None,
     approval: exporting.Approval = "ours",
 ) -> list[Any]:
-    """Return the tools of a toolbox as CrewAI tools, for ``Agent`` or ``Task``.
+    """Return a toolbox's tools as CrewAI tools, for ``Agent`` or ``Task``.
 
-    A failed call is a ``ToolFailure``; else a tool returns a text, whose ``payload`` is the structured output as JSON
-    values. CrewAI does not cache the results. The run id of a call is the id of CrewAI's execution. Names become lower
-    case, with ``_`` for ``-``.
+    A failed call is a ``ToolFailure``; otherwise a tool returns a text, whose ``payload`` is the structured output as
+    JSON values. CrewAI does not cache the results. A call's run id is CrewAI's execution id. Names become
+    lower case, with ``_`` for ``-``.
 
     :param memory_id: the conversation or user that calls belong to, or a function, which is called with None
     :param run_id: the run that calls belong to, or a function, which is called with None
@@ -73,9 +73,9 @@ def _never(*_: Any) -> bool:
 
 
 def _make_optional(schema: dict[str, Any]) -> tuple[dict[str, Any], frozenset[str]]:
-    """Return a schema in which null stands for an optional parameter that is left out, and the names of those.
+    """Return a schema in which null means an omitted optional parameter, and the names of these parameters.
 
-    CrewAI requires all parameters of the model.
+    CrewAI requires the model to send all parameters.
     """
     properties, required = schema.get("properties", {}), schema.get("required", [])
     optional = frozenset(name for name, each in properties.items() if name not in required and not _has_null(each))
@@ -96,12 +96,13 @@ def _add_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def _tool_class() -> Any:
-    """Return the class of exported tools, which can be defined only if CrewAI is there."""
-    base, execution = _import("crewai.tools").BaseTool, _import("crewai.execution")
+    """Return the class of exported tools, defined only if CrewAI is installed."""
+    base: Any = _import("crewai.tools").BaseTool
+    execution = _import("crewai.execution")
     failed = _import("crewai.tools.tool_failure").ToolFailure
 
-    class ToolsembleTool(base):  # type: ignore[misc, valid-type]  # the library may be missing
-        """A tool of a toolbox; self is positional, because a parameter may have its name."""
+    class ToolsembleTool(base):
+        """A toolbox tool; self is positional, because a parameter may have its name."""
 
         exported: Any = Field(exclude=True)
         optional: Any = Field(exclude=True)
@@ -126,7 +127,7 @@ def _tool_class() -> Any:
 def _read_arguments(
     exported: exporting.ExportedTool, values: tuple[Any, ...], named: dict[str, Any], optional: frozenset[str]
 ) -> dict[str, Any]:
-    """Return the arguments of a call, without the optional ones that are null."""
+    """Return a call's arguments, without optional nulls."""
     bound = exporting.bind_arguments(exported, values, named)
     return {name: value for name, value in bound.items() if value is not None or name not in optional}
 
@@ -150,7 +151,7 @@ def _answer(reply: ToolReply, failed: Any) -> Any:
 def adopt(tools: Any, **settings: Unpack[ToolSettings]) -> list[SchemaTool]:
     """Return CrewAI tools as tools for a toolbox: one tool, or a list of them.
 
-    Their arguments are validated against their schema. CrewAI goes on counting their uses.
+    Their arguments are validated against their schema. CrewAI keeps counting their uses.
 
     :param settings: the settings of the new tools, such as ``requires_approval`` or ``timeout``
 
@@ -174,7 +175,7 @@ def _read(tool: Any) -> ForeignTool:
     def call(arguments: dict[str, Any], _: str) -> Any:
         return _read_output(tool.run(**arguments))
 
-    # arun of any other tool fails, some after they have run.
+    # arun fails for other tools, sometimes after they have run.
     is_async = exported is not None or iscoroutinefunction(getattr(tool, "func", None))
     schema = tool.args_schema.model_json_schema() if exported is None else exported.parameters
     parameters = {key: value for key, value in schema.items() if key not in ("title", "description")}

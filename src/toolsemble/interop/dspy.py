@@ -1,4 +1,4 @@
-"""DSPy: the tools of a toolbox as ``dspy.Tool`` objects, and theirs in a toolbox."""
+"""DSPy: export toolbox tools as ``dspy.Tool`` objects, and adopt its tools."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def export(
     parameters: exporting.Parameters = None,
     approval: exporting.Approval = "ours",
 ) -> list[Any]:
-    """Return the tools of a toolbox as DSPy tools, for ``dspy.ReAct(signature, tools=...)``.
+    """Return a toolbox's tools as DSPy tools, for ``dspy.ReAct(signature, tools=...)``.
 
     The observation is a text, which begins with "Error:" if the call failed. DSPy passes no context to a tool;
-    functions among the settings get ``dspy.settings``, which ``dspy.context`` changes for the calls inside of it.
+    function settings get ``dspy.settings``, which ``dspy.context`` changes for the calls inside it.
 
     .. code-block:: python
 
@@ -59,11 +59,12 @@ def _fit_name(name: str) -> str:
 
 @cache
 def _tool_class() -> Any:
-    """Return the class of exported tools, which can be defined only if DSPy is there."""
+    """Return the class of exported tools, defined only if DSPy is installed."""
     library, callbacks = _import("dspy"), _import("dspy.utils.callback")
+    base: Any = library.Tool
 
-    class ToolsembleTool(library.Tool):  # type: ignore[misc, name-defined]  # the library may be missing
-        """A tool of a toolbox; DSPy's own check, which would reject what the toolbox repairs, is not used."""
+    class ToolsembleTool(base):
+        """A toolbox tool without DSPy's own validation, which would reject arguments that the toolbox repairs."""
 
         def __init__(self, exported: exporting.ExportedTool) -> None:
             def execute(**arguments: Any) -> str:
@@ -82,7 +83,7 @@ def _tool_class() -> Any:
             answer: str = await self._aanswer(arguments)
             return answer
 
-        # The name of the parameter is what DSPy shows to its callbacks; a call by keywords has no place for "self".
+        # DSPy shows the parameter's name to its callbacks; a call by keywords must not conflict with "self".
         @callbacks.with_callbacks  # type: ignore[untyped-decorator]  # as above
         def _answer(self, kwargs: dict[str, Any]) -> str:
             answer: str = self.func(**kwargs)
@@ -97,7 +98,7 @@ def _tool_class() -> Any:
 
 
 def _add_defaults(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return the schemas of the parameters; DSPy takes those without a default as required."""
+    """Return the parameters' schemas; DSPy treats parameters without a default as required."""
     required = parameters.get("required", ())
     return {
         name: schema if name in required or "default" in schema else {**schema, "default": None}
@@ -108,7 +109,7 @@ def _add_defaults(parameters: dict[str, Any]) -> dict[str, Any]:
 def adopt(tools: Any, **settings: Unpack[ToolSettings]) -> list[SchemaTool]:
     """Return DSPy tools as tools for a toolbox: one ``dspy.Tool``, or a list of them.
 
-    Their arguments are validated against their schema; what they raise is a failed result.
+    Their arguments are validated against their schema; their exceptions are failed results.
 
     .. code-block:: python
 

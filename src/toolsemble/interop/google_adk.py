@@ -1,20 +1,25 @@
-"""Google's Agent Development Kit: the tools of a toolbox as ``BaseTool`` objects, and theirs in a toolbox."""
+"""Google's Agent Development Kit: export toolbox tools as ``BaseTool`` objects, and adopt its tools."""
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import Coroutine
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from concurrent.futures import Future
 from functools import cache, partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from toolsemble._runtime.event_loops import is_async
 from toolsemble._tools.schema import SchemaTool
 from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.call import ToolReply
-from toolsemble.interop import _exporting as exporting
+from toolsemble._vocabulary.errors import CallPausedError, ToolExecutionError
+from toolsemble.interop import _exporting as exporting, _pausing as pausing
 from toolsemble.interop._adopting import ForeignTool, adopt_tools, failure, flatten, read_exported, refuse
-from toolsemble.interop._google_adk_confirmation import Confirmations
+from toolsemble.interop._exporting import ExportedTool
+from toolsemble.review._request import Continue, ExitEarly, ReviewDecision, ReviewRequest
 
 if TYPE_CHECKING:
     from toolsemble._tools.settings import ToolSettings
@@ -31,11 +36,11 @@ def export(
     parameters: exporting.Parameters = None,
     approval: exporting.Approval = "ours",
 ) -> list[Any]:
-    """Return the tools of a toolbox as tools of ADK, for ``LlmAgent(tools=...)``.
+    """Return a toolbox's tools as ADK tools, for ``LlmAgent(tools=...)``.
 
     The response is ``{"result": text}``, or ``{"error": text}`` for a failed call; images and documents are parts of
-    it. Callbacks and plugins get a :class:`ToolResponse`, which has the structured output. By default the calls belong
-    to the user of the session; the run id is that of the invocation. ``ToolContext.deps`` is the state of the session.
+    it. Callbacks and plugins get a :class:`ToolResponse`, which has the structured output. By default, calls belong to
+    the session's user; the run id is the invocation id. ``ToolContext.deps`` is the session state.
 
     .. code-block:: python
 
@@ -47,8 +52,8 @@ def export(
     :param memory_id: the conversation or user that calls belong to, or a function of ADK's ``ToolContext``
     :param run_id: the run that calls belong to, or a function of ADK's ``ToolContext``
     :param parameters: values that the tools of a run share, or a function of ADK's ``ToolContext``
-    :param approval: "theirs" asks with ADK's tool confirmation, whose payload is the request; the run id is then that
-        of the session
+    :param approval: "theirs" asks with ADK's tool confirmation, whose payload is the request; the run id is then the
+    session id
     """
     kind = _tool_class()
     user = _read_user if memory_id is None else memory_id
@@ -70,10 +75,11 @@ def _begin_with_letter(name: str) -> str:
 
 @cache
 def _tool_class() -> Any:
-    """Return the class of exported tools, which can be defined only if ADK is there."""
-    base, types = _import("google.adk.tools.base_tool").BaseTool, _import("google.genai.types")
+    """Return the class of exported tools, defined only if ADK is installed."""
+    base: Any = _import("google.adk.tools.base_tool").BaseTool
+    types = _import("google.genai.types")
 
-    class ToolsembleTool(base):  # type: ignore[misc, valid-type]  # the library may be missing
+    class ToolsembleTool(base):
         """A tool of a toolbox."""
 
         def __init__(self, exported: exporting.ExportedTool, confirmations: Confirmations | None) -> None:
@@ -95,14 +101,14 @@ def _tool_class() -> Any:
             return write_response(types, reply)
 
         def _detect_error_in_response(self, response: Any) -> str | None:
-            """Return what telemetry records as the type of a failure."""
+            """Return the failure type for telemetry."""
             return "TOOL_ERROR" if isinstance(response, dict) and "error" in response else None
 
     return ToolsembleTool
 
 
 class ToolResponse(dict[str, Any]):
-    """The response of an exported tool, as callbacks and plugins of ADK get it; the model sees the dict.
+    """The response of an exported tool for ADK's callbacks and plugins; the model sees the dict.
 
     >>> ToolResponse({"result": "noon"}, {"hour": 12}).structured_output
     {'hour': 12}
@@ -115,7 +121,7 @@ class ToolResponse(dict[str, Any]):
 
 
 def write_response(types: Any, reply: ToolReply) -> ToolResponse:
-    """Return the response to a call: its text, and the media that Gemini takes in responses.
+    """Return the response to a call: its text, and the media that Gemini accepts in responses.
 
     :param types: the module ``google.genai.types``
     """
@@ -127,10 +133,10 @@ def write_response(types: Any, reply: ToolReply) -> ToolResponse:
 
 
 def adopt(tools: Any, **settings: Unpack[ToolSettings]) -> list[SchemaTool]:
-    """Return tools of ADK as tools for a toolbox: functions, ``FunctionTool`` objects, and exported tools.
+    """Return ADK tools as tools for a toolbox: functions, ``FunctionTool`` objects, and exported tools.
 
-    A tool that requires confirmation there requires approval here. A tool that takes a ``ToolContext`` is refused, and
-    so are toolsets and tools of other classes, which work in a run only.
+    A tool that requires confirmation there requires approval here. A tool that takes a ``ToolContext`` is rejected, and
+    so are toolsets and tools of other classes, which work only in a run.
 
     .. code-block:: python
 
@@ -163,7 +169,7 @@ def _read(tool: Any) -> ForeignTool:
 
 
 def _find_need(tool: Any, kind: Any) -> str | None:
-    """Return what a tool needs of a run; None if it is a function that needs nothing."""
+    """Return what a tool needs from a run; None for a function that needs nothing."""
     if not isinstance(tool, kind) or type(tool).run_async is not kind.run_async:
         return f"a run of an agent ({type(tool).__name__})"
     if tool.is_long_running:
@@ -176,7 +182,7 @@ def _find_need(tool: Any, kind: Any) -> str | None:
 
 
 def _read_schema(tool: Any) -> dict[str, Any]:
-    """Return the schema of the arguments; older releases of ADK have it in Google's own form."""
+    """Return the argument schema; older ADK releases have it in Google's own form."""
     declared = tool._get_declaration()  # noqa: SLF001 - no public method returns it
     if declared.parameters_json_schema is None and declared.parameters is not None:
         schema: dict[str, Any] = declared.parameters.json_schema.model_dump(
@@ -196,7 +202,7 @@ def _run(tool: Any, arguments: dict[str, Any], call_id: str) -> Any:
 
 
 def _finish(running: Coroutine[Any, Any, Any]) -> Any:
-    """Return the value of a coroutine that waits for nothing: ADK calls a sync function in the thread that it is in."""
+    """Return the value of a coroutine that never suspends: ADK calls a sync function in the current thread."""
     try:
         running.send(None)
     except StopIteration as done:
@@ -206,12 +212,107 @@ def _finish(running: Coroutine[Any, Any, Any]) -> Any:
 
 
 def _approve(call_id: str) -> Any:
-    """Return what ADK reads of a context: the toolbox has asked for approval already, if that is required."""
+    """Return the context that ADK expects: the toolbox has already asked for any required approval."""
     confirmed = _import("google.adk.tools.tool_confirmation").ToolConfirmation(confirmed=True)
     return SimpleNamespace(function_call_id=call_id, tool_confirmation=confirmed)
 
 
 def _read_response(response: Any) -> Any:
-    """Return what a tool returned, or the failure that it says; ADK itself says so of arguments that are missing."""
+    """Return a tool's value, or its reported failure; ADK itself reports missing arguments this way."""
     failed = isinstance(response, dict) and response.keys() == {"error"} and isinstance(response["error"], str)
     return failure(response["error"]) if failed else response
+
+
+Execute: TypeAlias = Callable[..., Awaitable[ToolReply]]
+"""Executes a call, with the toolbox ``box=`` or the exported one."""
+_MOST_REPLIES = 10_000
+_ASKED = "This call needs approval; it has not run"
+
+
+class Confirmations:
+    """The approved calls of one export, in this process: a duplicate answer does not run a call twice."""
+
+    def __init__(self) -> None:
+        self._replies: OrderedDict[str, Future[ToolReply]] = OrderedDict()
+
+    async def execute(self, tool: ExportedTool, arguments: Any, context: Any) -> ToolReply | dict[str, Any]:
+        """Execute a call and return its reply, or ask for confirmation and return the interim response."""
+        call_id = getattr(context, "function_call_id", None)
+        given = {"run_id": context.session.id, "deps": context.state} if call_id else {}
+        execute = partial(tool.aexecute, arguments, call_id, context, **given)
+        if call_id and context.tool_confirmation is not None:
+            request = await tool.find_request(arguments, call_id, context, **given)
+            return await self._resume(tool, request, context, execute)
+        try:
+            return await execute()
+        except CallPausedError as paused:
+            if not call_id or not pausing.asks_before(paused):
+                return tool.fail(call_id, paused)
+            return _ask(context, paused.request)
+
+    async def _resume(
+        self, tool: ExportedTool, request: ReviewRequest | None, context: Any, execute: Execute
+    ) -> ToolReply:
+        """Execute a call with a person's answer, if the call is unchanged."""
+        shown, call_id = _find_shown(context), context.function_call_id
+        if request is None or shown is None or pausing.show_request(request)["shown"] != shown["shown"]:
+            return tool.fail(call_id, ToolExecutionError(pausing.CHANGED))
+        decision = _read_confirmation(context.tool_confirmation, shown)
+        own: Future[ToolReply] = Future()
+        known = self._replies.setdefault(shown["id"], own)
+        if known is not own:
+            return await asyncio.shield(asyncio.wrap_future(known))
+        while len(self._replies) > _MOST_REPLIES:
+            self._replies.popitem(last=False)
+        reply = tool.fail(call_id, ToolExecutionError(pausing.UNKNOWN))
+        try:
+            reply = await _decide(tool, request, decision, execute)
+        finally:
+            own.set_result(reply)
+        return reply
+
+
+async def _decide(tool: ExportedTool, request: ReviewRequest, decision: ReviewDecision, execute: Execute) -> ToolReply:
+    try:
+        return await execute(box=pausing.bind_decision(tool.box, request, decision))
+    except CallPausedError as paused:
+        if not pausing.asks_before(paused):
+            return tool.fail(request.call_id, paused)
+        # The edit does not fit, and ADK asks only once per call.
+        problem = f"{paused.request.prompt}; the call has not run, call the tool again"
+        return tool.fail(request.call_id, ToolExecutionError(problem))
+
+
+def _ask(context: Any, request: ReviewRequest) -> dict[str, Any]:
+    """Ask for confirmation, and return the interim response, which the model does not see."""
+    context.request_confirmation(
+        hint=f"Approve {request.tool_name}: {request.description}", payload=pausing.show_request(request)
+    )
+    context.actions.skip_summarization = True
+    return {"error": _ASKED}
+
+
+def _find_shown(context: Any) -> Mapping[str, Any] | None:
+    """Return a call's shown request from the session's events; None if unknown."""
+    for event in reversed(context.session.events):
+        asked = (event.actions.requested_tool_confirmations or {}).get(context.function_call_id)
+        if asked is not None:
+            return asked.payload if isinstance(asked.payload, Mapping) else None
+    return None
+
+
+def _read_confirmation(confirmation: Any, shown: Mapping[str, Any]) -> ReviewDecision:
+    """Return the decision of a person.
+
+    The answer's payload is empty, a decision, or the shown request, perhaps with other arguments, as sent back by ADK's
+    user interfaces.
+    """
+    payload = confirmation.payload
+    fields = payload if isinstance(payload, Mapping) else {}
+    if not confirmation.confirmed:
+        return ExitEarly(str(fields.get("reason") or ""))
+    if not payload:
+        return Continue()
+    if "decision" in fields or "arguments" not in fields:
+        return pausing.read_decision(payload)
+    return pausing.edit_arguments(shown, fields["arguments"])

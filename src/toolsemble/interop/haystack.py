@@ -1,4 +1,4 @@
-"""Haystack: the tools of a toolbox as ``Tool`` objects, and theirs in a toolbox."""
+"""Haystack: export toolbox tools as ``Tool`` objects, and adopt its tools."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _import = partial(exporting.import_framework, install="haystack-ai", user="haystack")
 _CANNOT_PAUSE = "Haystack cannot pause a run for approval"
-# The model is shown the content, with its media; the payload is for the state of an agent.
+# The model sees the content, with its media; the payload is for an agent's state.
 _SHOWN = {"source": "content", "raw_result": True}
 
 
@@ -32,9 +32,9 @@ def export(
     parameters: exporting.Parameters = None,
     approval: exporting.Approval = "ours",
 ) -> list[Any]:
-    """Return the tools of a toolbox as Haystack tools, for ``Agent`` or a chat generator.
+    """Return a toolbox's tools as Haystack tools, for ``Agent`` or a chat generator.
 
-    A tool returns a dict: "content" is what the model is shown, with images and files, and "payload" is the structured
+    A tool returns a dict: "content" is what the model sees, with images and files, and "payload" is the structured
     output as JSON values, for ``outputs_to_state``. A failed call raises ``ToolInvocationError``, whose text an
     ``Agent`` shows to the model.
 
@@ -76,11 +76,11 @@ def _write_tool(exported: exporting.ExportedTool) -> Any:
 
 @cache
 def _tool_class() -> Any:
-    """Return the class of exported tools, which can be defined only if Haystack is there."""
-    base = _import("haystack.tools").Tool
+    """Return the class of exported tools, defined only if Haystack is installed."""
+    base: Any = _import("haystack.tools").Tool
 
-    class ToolsembleTool(base):  # type: ignore[misc, valid-type]  # the library may be missing
-        """A tool of a toolbox; self is positional, because a parameter may have its name."""
+    class ToolsembleTool(base):
+        """A toolbox tool; self is positional, because a parameter may have its name."""
 
         def invoke(self, /, **arguments: Any) -> Any:
             return self.function(**arguments)
@@ -97,7 +97,7 @@ def _tool_class() -> Any:
 
 
 def _answer(reply: ToolReply) -> dict[str, Any]:
-    """Return what a tool returns; raise what Haystack turns into a failed result."""
+    """Return a tool's value; raise an exception that Haystack turns into a failed result."""
     if reply.is_error:
         error = _import("haystack.tools.errors").ToolInvocationError
         raise error(exporting.full_text_of(reply), tool_name=reply.name)
@@ -105,7 +105,7 @@ def _answer(reply: ToolReply) -> dict[str, Any]:
 
 
 def _write_content(reply: ToolReply) -> Any:
-    """Return the text, or a list of the text, images and files; audio and media at a URL are lines of the text."""
+    """Return the text, or a list of text, images and files; audio and media URLs become text lines."""
     media: list[Any] = exporting.media_of(reply)
     carried = [each for each in media if isinstance(each, (FileContent, ImageContent)) and not each.url]
     lines = [describe_omitted(each) for each in media if each not in carried]
@@ -123,8 +123,8 @@ def _write_media(content: ImageContent | FileContent) -> Any:
 def adopt(tools: Any, **settings: Unpack[ToolSettings]) -> list[SchemaTool]:
     """Return Haystack tools as tools for a toolbox: one tool, a ``Toolset``, or a list of them.
 
-    Their arguments are validated against their schema; what they return becomes text as ``outputs_to_string`` says. A
-    tool that needs the ``State`` of an agent is refused.
+    Their arguments are validated against their schema; their values become text according to ``outputs_to_string``. A
+    tool that needs an agent's ``State`` is rejected.
 
     :param settings: the settings of the new tools, such as ``requires_approval`` or ``timeout``
 
@@ -134,7 +134,7 @@ def adopt(tools: Any, **settings: Unpack[ToolSettings]) -> list[SchemaTool]:
 
         box = Toolbox(haystack.adopt(ComponentTool(component=retriever), timeout=20))
     """
-    base = _import("haystack.tools").Tool
+    base: Any = _import("haystack.tools").Tool
     found = flatten(tools, lambda each: isinstance(each, base), "a Haystack tool")
     return adopt_tools("haystack", [_read(each) for each in found], dict(settings))
 
@@ -162,14 +162,14 @@ def _find_state(tool: Any) -> list[str]:
     state = _import("haystack.components.agents").State
     try:
         hints = get_type_hints(tool.function or tool.async_function)
-    except (AttributeError, NameError, TypeError):  # not a function, or types that only its module has
+    except (AttributeError, NameError, TypeError):  # not a function, or types known only to its module
         hints = {}
     annotated = {name for name, hint in hints.items() if state in (hint, *get_args(hint))}
     return sorted(annotated.union((tool.inputs_from_state or {}).values()))
 
 
 def _read_output(output: Any, shown: dict[str, Any]) -> Any:
-    """Return the result for the output of a tool, converted as an agent would show it."""
+    """Return the result for a tool's output, converted like an agent would."""
     if shown and not shown.keys() & {"source", "handler", "raw_result"}:
         return {key: _convert(output, each) for key, each in shown.items()}
     value = _convert(output, shown)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from toolsemble._tools.settings import ToolSettings
 
 
-# LlamaIndex names audio by the suffix of a file.
+# LlamaIndex identifies audio by file suffix.
 _SUFFIXES = {"audio/mpeg": "mp3", "audio/x-wav": "wav"}
 _AUDIO_TYPES = {"mp3": "audio/mpeg"}
 
@@ -42,12 +42,12 @@ def _write_block(library: Any, content: Any) -> Any:
 
 
 def _write_source(content: Any, field: str) -> dict[str, Any]:
-    """Return the URL, or the data: always in base64, because LlamaIndex decodes bytes that only look like it."""
+    """Return the URL, or the data, always in base64, because LlamaIndex decodes bytes that look like base64."""
     return {"url": content.url} if content.url else {field: b64encode(content.data)}
 
 
 def read_blocks(blocks: Iterable[Any]) -> tuple[str, list[Content]]:
-    """Return the text and the media of blocks; those of other types become JSON text."""
+    """Return the text and media of blocks; other types become JSON text."""
     return join_parts(map(_read_block, blocks))
 
 
@@ -89,7 +89,7 @@ _READERS = {"image": _read_image, "audio": _read_audio, "document": _read_docume
 
 _import = partial(exporting.import_framework, install="llama-index-core", user="llama_index")
 _CANNOT_PAUSE = "LlamaIndex cannot pause a run for approval"
-# The name under which an agent passes its context; no schema has it.
+# The name under which an agent passes its context; no schema contains it.
 _CONTEXT = "toolsemble context"
 
 
@@ -101,14 +101,13 @@ def export(
     parameters: exporting.Parameters = None,
     approval: exporting.Approval = "ours",
 ) -> list[Any]:
-    """Return the tools of a toolbox as LlamaIndex tools, for ``FunctionAgent`` and other agents.
+    """Return a toolbox's tools as LlamaIndex tools, for ``FunctionAgent`` and other agents.
 
     A failed call is a ``ToolOutput`` with ``is_error``; the structured output is its ``raw_output``, as JSON values.
-    Media are blocks. The run id of a call is that of the workflow.
+    Media are blocks. A call's run id is the workflow's.
 
-    :param memory_id: the conversation or user that calls belong to, or a function of the ``Context`` of a workflow
-        (None outside of one)
-    :param run_id: the run that calls belong to, or a function of the ``Context``
+    :param memory_id: the conversation or user that calls belong to, or a function of the workflow's ``Context`` (None
+    outside a workflow) :param run_id: the run that calls belong to, or a function of the ``Context``
     :param parameters: values that the tools of a run share, or a function of the ``Context``
     :param approval: "ours": the reviewer of the toolbox is asked
 
@@ -125,13 +124,14 @@ def export(
 
 @cache
 def _tool_class() -> Any:
-    """Return the class of exported tools, which can be defined only if LlamaIndex is there."""
-    library, metadata = _import("llama_index.core.tools"), _metadata_class()
+    """Return the class of exported tools, defined only if LlamaIndex is installed."""
+    base: Any = _import("llama_index.core.tools").FunctionTool
+    metadata = _metadata_class()
     tags = _import("llama_index_instrumentation.dispatcher").active_instrument_tags
 
     # LlamaIndex passes arguments by name, and the context of the run, only to a FunctionTool; a call of any other tool
     # with one parameter is repeated if it raises. Self is positional, because a parameter may have its name.
-    class ToolsembleTool(library.FunctionTool):  # type: ignore[misc, name-defined]  # the library may be missing
+    class ToolsembleTool(base):
         """A tool of a toolbox."""
 
         def __init__(self, exported: exporting.ExportedTool) -> None:
@@ -159,10 +159,10 @@ def _tool_class() -> Any:
 
 
 def _metadata_class() -> Any:
-    base = _import("llama_index.core.tools").ToolMetadata
+    base: Any = _import("llama_index.core.tools").ToolMetadata
 
-    class Metadata(base):  # type: ignore[misc, valid-type]  # the library may be missing
-        """The metadata of a tool; a long description is sent, where LlamaIndex would end the run."""
+    class Metadata(base):
+        """A tool's metadata, which allows long descriptions, for which LlamaIndex would end the run."""
 
         def to_openai_tool(self, skip_length_check: bool = True) -> Any:  # noqa: FBT001, FBT002 - LlamaIndex's
             return super().to_openai_tool(skip_length_check=True)
@@ -171,7 +171,7 @@ def _metadata_class() -> Any:
 
 
 def _accept(**arguments: Any) -> None:
-    """Accept all arguments: LlamaIndex looks at the parameters of this function, and never calls it."""
+    """Accept all arguments: LlamaIndex inspects this function's parameters, but never calls it."""
 
 
 def _write_output(reply: ToolReply, arguments: dict[str, Any]) -> Any:
@@ -189,7 +189,7 @@ def _write_output(reply: ToolReply, arguments: dict[str, Any]) -> Any:
 def adopt(tools: Any, **settings: Unpack[ToolSettings]) -> list[SchemaTool]:
     """Return LlamaIndex tools as tools for a toolbox: one tool, or a list of them.
 
-    Their arguments are validated against their schema; a tool that needs the ``Context`` of a workflow is refused.
+    Their arguments are validated against their schema; a tool that needs a workflow's ``Context`` is rejected.
 
     :param settings: the settings of the new tools, such as ``requires_approval`` or ``timeout``
 
@@ -199,7 +199,7 @@ def adopt(tools: Any, **settings: Unpack[ToolSettings]) -> list[SchemaTool]:
 
         box = Toolbox(llama_index.adopt(QueryEngineTool.from_defaults(engine, name="docs", description="The docs")))
     """
-    base = _import("llama_index.core.tools").BaseTool
+    base: Any = _import("llama_index.core.tools").BaseTool
     found = flatten(tools, lambda each: isinstance(each, base), "a LlamaIndex tool")
     return adopt_tools("llama_index", [_read(each) for each in found], dict(settings))
 
@@ -213,7 +213,7 @@ def _read(tool: Any) -> ForeignTool:
         return _read_output(await tool.acall(**arguments))
 
     def call(arguments: dict[str, Any], _: str) -> Any:
-        # A tool without acall takes a single value by its place.
+        # A tool without acall takes a single positional value.
         single = len(arguments) == 1
         return _read_output(tool(*arguments.values()) if single else tool(**arguments))
 

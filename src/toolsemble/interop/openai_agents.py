@@ -1,4 +1,4 @@
-"""Outputs of tools in the OpenAI Agents SDK: texts, images and files."""
+"""The OpenAI Agents SDK: tool outputs as texts, images and files, and approval."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def write_output(agents: Any, reply: ToolReply) -> Any:
     """Return the output of a call: a text, or a list if there are media.
 
-    :param agents: the package of the SDK
+    :param agents: the SDK's package
     """
     media = exporting.media_of(reply)
     if not media:
@@ -44,7 +44,7 @@ def _write_media(agents: Any, content: Any) -> Any:
 
 
 def read_own_output(agents: Any, output: Any, payload: Any) -> ToolResult:
-    """Return the result for the output of a tool of a toolbox, whose failures begin with ``Error:``."""
+    """Return the result for a toolbox tool's output, whose failures begin with ``Error:``."""
     if isinstance(output, str):
         return failure(output) if output.startswith("Error: ") else ToolResult.success(output, payload)
     found: ToolResult = read_output(agents, output)
@@ -52,7 +52,7 @@ def read_own_output(agents: Any, output: Any, payload: Any) -> ToolResult:
 
 
 def read_output(agents: Any, output: Any) -> Any:
-    """Return the result for the output of a tool; what is not an object of the SDK is returned as it is."""
+    """Return the result for a tool's output; values that are not SDK objects are returned unchanged."""
     kinds = agents.ToolOutputText, agents.ToolOutputImage, agents.ToolOutputFileContent
     items = output if isinstance(output, list) and output else [output]
     if not all(isinstance(each, kinds) for each in items):
@@ -84,16 +84,16 @@ def export(
     parameters: exporting.Parameters = None,
     approval: exporting.Approval = "ours",
 ) -> list[Any]:
-    """Return the tools of a toolbox as tools for ``Agent(tools=...)`` of the OpenAI Agents SDK.
+    """Return a toolbox's tools for the OpenAI Agents SDK's ``Agent(tools=...)``.
 
     Images and files are part of the output; the structured output is ``custom_data["structured_output"]`` of the output
-    item. ``ToolContext.deps`` is the ``context`` of the run, and the run id is that of the trace.
+    item. ``ToolContext.deps`` is the run's ``context``, and the run id is the trace id.
 
     :param memory_id: the conversation or user that calls belong to, or a function of the SDK's ``ToolContext``
     :param run_id: the run that calls belong to, or a function of the SDK's ``ToolContext``
     :param parameters: values that the tools of a run share, or a function of the SDK's ``ToolContext``
-    :param approval: "theirs" interrupts the run, to be resumed with ``state.approve(...)`` or ``state.reject(...)``; a
-        call that does not fit is not put to a person
+    :param approval: "theirs" interrupts the run, to be resumed with ``state.approve(...)`` or ``state.reject(...)``; an
+    invalid call is not sent for approval
 
     >>> from toolsemble import tool
     >>> @tool
@@ -123,7 +123,7 @@ def _export(tool: exporting.ExportedTool, shown: ShownRequests | None) -> Any:
 
 
 class Invoker:
-    """The function of an exported tool: it executes calls, and says which of them need approval."""
+    """The function of an exported tool: executes calls, and decides which of them need approval."""
 
     def __init__(self, exported: exporting.ExportedTool, shown: ShownRequests | None) -> None:
         self.exported = exported
@@ -143,7 +143,7 @@ class Invoker:
         try:
             return await self.exported.aexecute(arguments, **facts)
         except CallPausedError as paused:
-            # The SDK has checked that the call was approved, except if a condition changed in between.
+            # The SDK has checked the approval, unless a condition changed in between.
             approved = context.is_tool_approved(self.exported.shown_name, context.tool_call_id) is True
             if self._shown is None or not approved or not asks_before(paused):
                 return self.exported.fail(context.tool_call_id, paused)
@@ -155,7 +155,7 @@ class Invoker:
         )
 
     async def needs_approval(self, context: Any, arguments: dict[str, Any], call_id: str) -> bool:
-        """Return whether a call needs approval; one that does not fit does not."""
+        """Return whether a call needs approval; an invalid call does not."""
         facts = {"run_id": _find_run(call_id), "deps": context.context}
         request = await self.exported.find_request(arguments, call_id, context, **facts)
         if request is not None and self._shown is not None:
@@ -169,15 +169,15 @@ class Invoker:
 
 
 def _find_run(call_id: str) -> str:
-    """Return the id of the trace, which a resumed run has, too; without tracing, that of the call."""
+    """Return the trace id, which a resumed run keeps; without tracing, the call id."""
     trace = _import("agents.tracing").get_current_trace()
     return call_id if trace is None or trace.trace_id == "no-op" else str(trace.trace_id)
 
 
 def adopt(tools: Any, **settings: Unpack[ToolSettings]) -> list[SchemaTool]:
-    """Return function tools of the OpenAI Agents SDK as tools for a toolbox: one tool, or a list of them.
+    """Return the SDK's function tools as tools for a toolbox: one tool, or a list of them.
 
-    A tool that needs approval there requires it here. One that takes the context of a run is refused, and so are tools
+    A tool that needs approval there requires it here. A tool that takes a run's context is rejected, and so are tools
     that run on OpenAI's servers.
 
     :param settings: the settings of the new tools, such as ``requires_approval`` or ``timeout``
@@ -203,7 +203,7 @@ def _read(agents: Any, tool: Any) -> ForeignTool:
     if _takes_context(tool):
         raise refuse(tool.name, "the context of a run (RunContextWrapper)")
     exported = getattr(tool.on_invoke_tool, "exported", None)
-    # A tool that fails with an exception says what went wrong, and not what the SDK makes of it.
+    # Report a tool's own exception, not the SDK's rendering of it.
     known = {each.name for each in dataclasses.fields(tool)}
     raising = dataclasses.replace(tool, **{name: value for name, value in _RAISES.items() if name in known})
     context_class = _import("agents.tool_context").ToolContext

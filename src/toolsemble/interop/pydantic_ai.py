@@ -34,7 +34,7 @@ def _write(messages: Any, content: Any) -> Any:
 
 
 def read_contents(messages: Any, value: Any) -> tuple[str, list[Content]]:
-    """Return the text and the media of the return value of a tool; other values become JSON text."""
+    """Return the text and media of a tool's return value; other values become JSON text."""
     return adopting.join_parts(
         _read_content(messages, each) for each in (value if isinstance(value, list) else [value])
     )
@@ -64,16 +64,16 @@ def export(
     parameters: exporting.Parameters = None,
     approval: exporting.Approval = "ours",
 ) -> Any:
-    """Return the tools of a toolbox as a toolset, for ``Agent(model, toolsets=[...])``.
+    """Return a toolbox's tools as a toolset, for ``Agent(model, toolsets=[...])``.
 
-    A failed call is told to the model as failed, and takes no retry. The structured output is the metadata of the
-    ``ToolReturnPart``; media are part of its content. ``ToolContext.deps`` are the ``deps`` of the run.
+    A failed call is reported to the model as failed, and uses no retry. The structured output is the metadata of the
+    ``ToolReturnPart``; media are part of its content. ``ToolContext.deps`` are the run's ``deps``.
 
     :param memory_id: the conversation or user that calls belong to, or a function of the ``RunContext``
     :param run_id: the run that calls belong to, or a function of the ``RunContext``
     :param parameters: values that the tools of a run share, or a function of the ``RunContext``
     :param approval: "theirs" ends the run with ``DeferredToolRequests``, which the agent needs as an output type; the
-        run id is then that of the conversation
+    run id is then the conversation id
 
     >>> from toolsemble import tool
     >>> @tool
@@ -91,11 +91,11 @@ def export(
 
 @cache
 def _toolset_class() -> Any:
-    """Return the class of exported toolsets, which can be defined only if Pydantic AI is there."""
+    """Return the class of exported toolsets, defined only if Pydantic AI is installed."""
     abstract, tools = _import("pydantic_ai.toolsets.abstract"), _import("pydantic_ai.tools")
     base: Any = abstract.AbstractToolset
 
-    class ToolsembleToolset(base):  # type: ignore[misc]  # the library may be missing
+    class ToolsembleToolset(base):
         """The tools of a toolbox."""
 
         def __init__(self, exported: dict[str, exporting.ExportedTool], shown: ShownRequests | None) -> None:
@@ -132,10 +132,10 @@ def _toolset_class() -> Any:
 
 
 class PassedArguments:
-    """A validator that passes arguments on as they are: the toolbox repairs and validates them."""
+    """A validator that passes arguments through: the toolbox repairs and validates them."""
 
     def validate_json(self, input: Any, **_: Any) -> dict[str, Any]:
-        """Return the arguments of a JSON text; text that is not an object is passed on as it is."""
+        """Return the arguments in a JSON text; text that is not an object is passed through."""
         text = input if isinstance(input, str) else bytes(input).decode(errors="replace")
         try:
             values = json.loads(text)
@@ -149,7 +149,7 @@ class PassedArguments:
 
 
 async def ask(tool: exporting.ExportedTool, arguments: Any, ctx: Any, shown: ShownRequests) -> ToolReply:
-    """Execute a call; raise ``ApprovalRequired`` if it needs approval and nobody has approved what was shown."""
+    """Execute a call; raise ``ApprovalRequired`` if it needs approval and the shown request was not approved."""
     execute = partial(tool.aexecute, call_id=ctx.tool_call_id, source=ctx, run_id=ctx.conversation_id, deps=ctx.deps)
     requested = _find_requested(ctx, arguments) if ctx.tool_call_approved else arguments
     try:
@@ -161,7 +161,7 @@ async def ask(tool: exporting.ExportedTool, arguments: Any, ctx: Any, shown: Sho
         known = ctx.tool_call_approved and shown.has(request, ctx.tool_call_metadata)
     try:
         if known:
-            # A person who approves other arguments edits the call.
+            # Approving with other arguments edits the call.
             edited = requested != arguments
             decision = edit_arguments(show_request(request), arguments) if edited else Continue()
             return await execute(requested, box=bind_decision(tool.box, request, decision))
@@ -172,7 +172,7 @@ async def ask(tool: exporting.ExportedTool, arguments: Any, ctx: Any, shown: Sho
 
 
 def _find_requested(ctx: Any, arguments: Any) -> Any:
-    """Return the arguments that the model has requested, which a person may have changed."""
+    """Return the model's requested arguments, which a person may have changed."""
     for message in reversed(ctx.messages):
         for part in message.parts:
             if getattr(part, "part_kind", "") == "tool-call" and part.tool_call_id == ctx.tool_call_id:
@@ -184,7 +184,7 @@ def _find_requested(ctx: Any, arguments: Any) -> Any:
 
 
 def write_answer(reply: ToolReply) -> Any:
-    """Return what a tool of Pydantic AI returns; raise what it tells the model as a failure."""
+    """Return the value in Pydantic AI's form; raise an exception that it reports to the model as a failure."""
     text, media = exporting.text_of(reply), exporting.media_of(reply)
     if reply.is_error:
         raise _import("pydantic_ai.exceptions").ToolFailed(text)
@@ -193,10 +193,10 @@ def write_answer(reply: ToolReply) -> Any:
 
 
 def adopt(tools: Any, **settings: Unpack[ToolSettings]) -> list[SchemaTool]:
-    """Return tools of Pydantic AI as tools for a toolbox: ``Tool`` objects, function toolsets, and exported ones.
+    """Return Pydantic AI tools as tools for a toolbox: ``Tool`` objects, function toolsets, and exported ones.
 
-    A tool that requires approval there requires it here. One that takes a ``RunContext`` is refused, and so are other
-    toolsets, which work in a run only.
+    A tool that requires approval there requires it here. A tool that takes a ``RunContext`` is rejected, and so are
+    other toolsets, which work only in a run.
 
     :param settings: the settings of the new tools, such as ``requires_approval`` or ``timeout``
 
@@ -236,7 +236,7 @@ def _read_tool(tool: Any) -> adopting.ForeignTool:
 
 
 async def _run(call: Any) -> Any:
-    """Return the result of a call of a tool; a failure that is told to the model is a failed result."""
+    """Return the result of a tool call; a failure reported to the model is a failed result."""
     exceptions, messages = _import("pydantic_ai.exceptions"), _import("pydantic_ai.messages")
     try:
         value = await call()

@@ -1,4 +1,4 @@
-"""smolagents: the tools of a toolbox as ``Tool`` objects, and theirs in a toolbox."""
+"""smolagents: export toolbox tools as ``Tool`` objects, and adopt its tools."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def export(
     parameters: exporting.Parameters = None,
     approval: exporting.Approval = "ours",
 ) -> list[Any]:
-    """Return the tools of a toolbox as smolagents tools, for ``ToolCallingAgent`` and ``CodeAgent``.
+    """Return a toolbox's tools as smolagents tools, for ``ToolCallingAgent`` and ``CodeAgent``.
 
-    A failed call is a text that begins with ``Error:`` for a ``ToolCallingAgent``, whose other calls of the turn would
-    be lost with an exception; code of a ``CodeAgent`` gets a :class:`~toolsemble.ToolExecutionError`. Names become
-    Python identifiers.
+    A failed call is a text that begins with ``Error:`` for a ``ToolCallingAgent``, which would lose the turn's other
+    calls on an exception; a ``CodeAgent``'s code gets a :class:`~toolsemble.ToolExecutionError`. Names become Python
+    identifiers.
 
     :param memory_id: the conversation or user that calls belong to, or a function, which is called with None
     :param run_id: the run that calls belong to, or a function, which is called with None
@@ -63,10 +63,10 @@ def _fit_name(name: str) -> str:
 
 @cache
 def _tool_class() -> Any:
-    """Return the class of exported tools, which can be defined only if smolagents is there."""
-    base = _import("smolagents").Tool
+    """Return the class of exported tools, defined only if smolagents is installed."""
+    base: Any = _import("smolagents").Tool
 
-    class ToolsembleTool(base):  # type: ignore[misc, valid-type]  # the library may be missing
+    class ToolsembleTool(base):
         """A tool of a toolbox."""
 
         output_type = "string"
@@ -96,10 +96,10 @@ def _tool_class() -> Any:
 
 
 class _Inputs(dict[str, Any]):
-    """The inputs of a tool as the model is shown them.
+    """A tool's inputs as shown to the model.
 
-    smolagents checks the arguments of a call with the other methods, which accept all, so that the toolbox can repair
-    them, or say all that is wrong.
+    smolagents validates arguments with the other methods, which accept everything, so that the toolbox can repair them
+    or report all problems.
     """
 
     def __contains__(self, name: object) -> bool:
@@ -109,7 +109,7 @@ class _Inputs(dict[str, Any]):
         return {"type": "any"}
 
     def values(self) -> Any:
-        """Return the type of an input that is passed without a name."""
+        """Return the type of a positional input."""
         return [{"type": "any"}]
 
     def __deepcopy__(self, memo: Any) -> dict[str, Any]:
@@ -117,20 +117,21 @@ class _Inputs(dict[str, Any]):
 
 
 class _Input(dict[str, Any]):
-    """One of the inputs: shown as it is, and never missing when smolagents checks a call."""
+    """One input: shown unchanged, and never missing in smolagents' validation."""
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return a value; inputs may always be left out."""
+        """Return a value; inputs are always optional."""
         return True if key == "nullable" else super().get(key, default)
 
 
 def _write_inputs(schema: dict[str, Any]) -> _Inputs:
     required = schema.get("required", [])
-    return _Inputs({name: _write_input(name, each, name in required) for name, each in schema["properties"].items()})
+    parameters = schema["properties"].items()
+    return _Inputs({name: _write_input(name, each, required=name in required) for name, each in parameters})
 
 
-def _write_input(name: str, schema: dict[str, Any], required: bool) -> _Input:  # noqa: FBT001 - internal
-    """Return a parameter as smolagents writes it: always with a type and a description."""
+def _write_input(name: str, schema: dict[str, Any], *, required: bool) -> _Input:
+    """Return a parameter in smolagents' form: always with a type and a description."""
     kept = {key: value for key, value in schema.items() if key != "anyOf"}
     kinds = [each.get("type", "any") for each in schema.get("anyOf", [])]
     whole = all(isinstance(each, str) and each != "any" for each in kinds)
@@ -140,13 +141,13 @@ def _write_input(name: str, schema: dict[str, Any], required: bool) -> _Input:  
 
 
 def _read_arguments(exported: exporting.ExportedTool, values: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """Return the arguments of a call by an agent, which passes JSON that it cannot read as a single text."""
+    """Return the arguments of an agent's call, which passes unparseable JSON as a single text."""
     broken = len(values) == 1 and isinstance(values[0], str) and values[0].lstrip().startswith("{")
     return values[0] if broken else exporting.bind_arguments(exported, values, named)
 
 
 def _raise_failure(reply: ToolReply) -> str:
-    """Return the text for code; raise if the call failed, because code would go on with the text of an error."""
+    """Return the text for code; raise if the call failed, because code would continue with the error text."""
     text = exporting.full_text_of(reply)
     if reply.is_error:
         raise ToolExecutionError(text)
@@ -157,7 +158,7 @@ def adopt(tools: Any, **settings: Unpack[ToolSettings]) -> list[SchemaTool]:
     """Return smolagents tools as tools for a toolbox: one tool, a ``ToolCollection``, or a list of them.
 
     Their arguments are validated against their inputs; images that they return become contents of the result. A tool
-    that takes images or audio is refused.
+    that takes images or audio is rejected.
 
     :param settings: the settings of the new tools, such as ``requires_approval`` or ``timeout``
 
@@ -201,7 +202,7 @@ def _read_inputs(tool: Any) -> dict[str, Any]:
 
 
 def _read_output(value: Any) -> Any:
-    """Return what a tool returned; an image of Pillow, or smolagents' own, becomes an image of the result."""
+    """Return a tool's result; a Pillow image, or smolagents' own, becomes an image content."""
     if not hasattr(value, "save"):
         return value
     written = BytesIO()

@@ -28,7 +28,7 @@ _TYPES = {name: kind for kind, name in {**IMAGES, **DOCUMENTS}.items()}
 
 
 def write_result(reply: ToolReply) -> dict[str, Any]:
-    """Return the result of a call; the structured output is where tools of MCP servers have it.
+    """Return a call's result, with the structured output in the same place as MCP tools' output.
 
     >>> from toolsemble import ToolCall
     >>> write_result(ToolReply(ToolCall("now", id="c1"), ToolResult.success("noon")))
@@ -40,7 +40,7 @@ def write_result(reply: ToolReply) -> dict[str, Any]:
 
 
 def _omit_videos(reply: ToolReply) -> ToolReply:
-    """Return a reply with a line of text for each video, which results of Strands cannot hold."""
+    """Return a reply with a text line for each video, which Strands results do not support."""
     if not reply.contents:
         return reply
     contents = tuple(map(_omit_video, reply.contents))
@@ -92,11 +92,11 @@ def export(
     parameters: exporting.Parameters = None,
     approval: exporting.Approval = "ours",
 ) -> list[Any]:
-    """Return the tools of a toolbox as Strands tools, for ``Agent(tools=...)``.
+    """Return a toolbox's tools as Strands tools, for ``Agent(tools=...)``.
 
     A failed call is a tool result with the status "error"; the structured output is its ``structuredContent``, as for
-    tools of MCP servers. Images and documents are content blocks. The run id of a call is the id of the agent's
-    session; an agent without a session has an id of its own. ``ToolContext.deps`` is the invocation state.
+    tools of MCP servers. Images and documents are content blocks. A call's run id is the agent's session id; an agent
+    without a session gets its own id. ``ToolContext.deps`` is the invocation state.
 
     .. code-block:: python
 
@@ -126,9 +126,10 @@ def _use_underscores(name: str) -> str:
 @cache
 def _tool_class() -> Any:
     """Return the class of exported tools, which can be defined only if Strands is there."""
-    base, events = _import("strands.types.tools").AgentTool, _import("strands.types.events")
+    base: Any = _import("strands.types.tools").AgentTool
+    events = _import("strands.types.events")
 
-    class ToolsembleTool(base):  # type: ignore[misc, valid-type]  # the library may be missing
+    class ToolsembleTool(base):
         """A tool of a toolbox."""
 
         def __init__(self, exported: exporting.ExportedTool, *, pausable: bool) -> None:
@@ -184,7 +185,7 @@ def _make_context(tool_use: Any, state: dict[str, Any], settings: dict[str, Any]
 
 
 async def _ask(tool: exporting.ExportedTool, execute: Callable[..., Awaitable[ToolReply]], context: Any) -> ToolReply:
-    """Execute a call; interrupt the agent if it needs approval and nobody has decided about what is shown."""
+    """Execute a call; interrupt the agent if it needs approval and the shown request has no decision."""
     box = None
     while True:
         try:

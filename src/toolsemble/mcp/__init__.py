@@ -1,10 +1,10 @@
-"""The Model Context Protocol: tools of servers in a toolbox, and any toolbox as a server. Needs the extra ``mcp``."""
+"""The Model Context Protocol: use MCP servers' tools in a toolbox, and serve any toolbox. Needs the extra ``mcp``."""
 
 from __future__ import annotations
 
 from toolsemble._runtime.lazy import export_lazily
 
-# Not from typing: importing that would take longer than all the rest of this module.
+# Not from typing: importing it would take longer than the rest of this module.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from toolsemble.mcp._changes import announce_changes as announce_changes

@@ -1,4 +1,4 @@
-"""Changes of tools, resources and prompts: announced by clients and programs, followed by servers."""
+"""Notifications of changed tools, resources and prompts, from clients and programs to servers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _followers: dict[object, Callable[[], object]] = {}
 
 
 def follow_changes(follower: Callable[[], object]) -> Callable[[], None]:
-    """Call a function, in any thread, whenever a change is announced; return a function that ends this.
+    """Call a function, in any thread, on each announced change; return a function that unsubscribes it.
 
     >>> seen = []
     >>> stop = follow_changes(lambda: seen.append("changed"))
@@ -32,10 +32,10 @@ def follow_changes(follower: Callable[[], object]) -> Callable[[], None]:
 
 
 def announce_changes() -> None:
-    """Tell the servers of this program that tools, resources or prompts may have changed; from any thread.
+    """Notify this program's servers, from any thread, that tools, resources or prompts may have changed.
 
-    A server then calls its functions of the :class:`Caller` again for each caller that listens, and notifies the
-    clients whose lists differ. Changes of an :class:`MCPClient` are announced by itself.
+    A server then calls its functions of the :class:`Caller` again for each listening caller, and notifies the clients
+    whose lists changed. An :class:`MCPClient` announces its changes itself.
 
     >>> announce_changes()
     """

@@ -1,4 +1,4 @@
-"""Parameters of a tool that a client repeats in headers, as ``x-mcp-header`` in a schema says."""
+"""Tool parameters that a client also sends as headers, declared by ``x-mcp-header`` in a schema."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _HEADER = "x-mcp-header"
 
 
 def names_header(schema: Any) -> bool:
-    """Return whether a schema names a header anywhere; not by recursion, which a server could make too deep.
+    """Return whether a schema names a header anywhere; iteratively, because a server controls the depth.
 
     >>> names_header({"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}})
     True

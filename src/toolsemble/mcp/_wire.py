@@ -17,7 +17,7 @@ _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 
 
 def write_tools(offers: Iterable[wire.Offer]) -> list[dict[str, Any]]:
-    """Return the ``tools`` of a list result; the title and the hints come from the metadata.
+    """Return a list result's ``tools``; title and hints come from the metadata.
 
     >>> from toolsemble import ToolSpecification
     >>> write_tools([ToolSpecification("now", "The time", metadata={"readOnlyHint": True})])[0]["annotations"]
@@ -36,7 +36,7 @@ def _tool(offer: wire.Offer) -> dict[str, Any]:
 
 
 def write_settings(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys that the metadata of a tool has for MCP, such as ``_meta``; none for the record of a remote tool.
+    """Return a tool's metadata keys for MCP, such as ``_meta``; none for a remote tool's origin record.
 
     >>> write_settings({"mcp": {"_meta": {"example.com/team": "web"}}})
     {'_meta': {'example.com/team': 'web'}}
@@ -48,7 +48,7 @@ def write_settings(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def adapt(parameters: Schema) -> tuple[Schema, list[Note]]:
-    """Return the schema for MCP, and no notes, since nothing is changed.
+    """Return the schema for MCP, without notes, because nothing changes.
 
     >>> adapt({"type": "object", "properties": {"city": {"type": "string"}}})
     ({'type': 'object', 'properties': {'city': {'type': 'string'}}}, [])
@@ -83,14 +83,14 @@ def write_reply(answer: wire.Answer) -> dict[str, Any]:
 
 
 def _find_structured(answer: Any) -> dict[str, Any] | None:
-    """Return the value of a reply as an object; None if it has none, or its text is limited."""
+    """Return a reply's value as an object; None if it has none, or its text is limited."""
     result = getattr(answer, "result", None)
     if result is None or result.structured_output is None or answer.limit is not None:
         return None
     try:
         value = json.loads(compact_json(result.structured_output, allow_nan=False))
     except (TypeError, ValueError):
-        value = _read_object(result.output)  # a value of the program's own type: its text is its JSON
+        value = _read_object(result.output)  # a value of the program's own type, whose text is its JSON
     return value if isinstance(value, dict) or value is None else {"result": value}
 
 

@@ -20,7 +20,7 @@ MAX_REPLY = 64 * 2**20
 
 
 class ReplyTooLongError(ModelError):
-    """A reply that is longer than ``max_reply``; not retryable, as the next one would probably be as long.
+    """Signals a reply longer than ``max_reply``; not retryable, because the next one would probably be as long.
 
     >>> ReplyTooLongError(1000)
     ReplyTooLongError("The reply is longer than 1,000 bytes; raise the model's max_reply if this is expected")
@@ -91,13 +91,13 @@ def find_too_long(error: BaseException | None) -> ReplyTooLongError | None:
 _CALL_SIZE = 100
 
 ToolChoice: TypeAlias = Literal["auto", "required", "none"]
-"""Whether the model may call tools, must, or must not."""
+"""Whether the model may, must, or must not call tools."""
 
 Reasoning: TypeAlias = Literal["low", "medium", "high"] | int
 """How much a model reasons before it answers: a level, or a number of tokens."""
 
 StopReason: TypeAlias = Literal["stop", "calls", "length", "refusal", "other"]
-"""Why a model stopped: the answer is complete, it made calls, it reached the token limit, it refused."""
+"""Why a model stopped: complete answer, calls, token limit, or refusal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,17 +141,17 @@ class ChatRequest:
     messages: Sequence[Message]
     """The conversation so far, starting with the system message if there is one; it is never modified."""
     specifications: Sequence[ToolSpecification] = ()
-    """The tools that are offered."""
+    """The offered tools."""
     tool_choice: ToolChoice = "auto"
-    """Whether the model may call them; with "none" they are still listed, as some providers require it."""
+    """Whether the model may call them; with "none" they are still listed, because some providers require it."""
     output_schema: Mapping[str, Any] | None = None
     """The JSON Schema, of an object, that the text of the answer must match; only for models with ``native_output``."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Further settings for the model, such as a temperature, under the provider's names."""
+    """Additional model settings, such as a temperature, under the provider's names."""
     reasoning: Reasoning | None = None
     """How much the model reasons; None: the provider's default. Models that cannot map it raise an error."""
     can_restart: bool = False
-    """Whether whoever reads the stream of the reply accepts a :class:`StreamRestart`; the runs of agents do."""
+    """Whether the stream's consumer accepts a :class:`StreamRestart`; agent runs do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ class ThoughtDelta:
 
 @dataclass(frozen=True, slots=True)
 class PromptProgress:
-    """The part of a long prompt that the model has read so far; only the local model tells it.
+    """The part of a long prompt that the model has processed; only the local model reports it.
 
     >>> PromptProgress(0.4).fraction
     0.4
@@ -224,7 +224,7 @@ class CallDelta:
     index: int
     """Identifies the call within the reply; calls are ordered by their start."""
     name: str
-    """The tool that is called."""
+    """The name of the called tool."""
     id: str | None = None
     """The provider's id of the call."""
     kind: ClassVar[Literal["call_delta"]] = "call_delta"
@@ -243,7 +243,7 @@ class ArgumentsDelta:
     text: str
     """The piece."""
     secret: bool = field(default=False, repr=False)
-    """Whether it may contain a secret, so that people must not see it; set by the runs of agents."""
+    """Whether it may contain a secret and must not be displayed; set by agent runs."""
     kind: ClassVar[Literal["arguments_delta"]] = "arguments_delta"
 
 
@@ -265,14 +265,14 @@ class StreamEnd:
 
 @dataclass(frozen=True, slots=True)
 class StreamRestart:
-    """The reply begins anew, from another model: the chunks before do not count.
+    """The reply starts over, from another model: discard the previous chunks.
 
     >>> StreamRestart("The connection broke").reason
     'The connection broke'
     """
 
     reason: str
-    """Why the chunks before do not count."""
+    """Why the previous chunks are discarded."""
 
 
 Chunk: TypeAlias = TextDelta | ThoughtDelta | PromptProgress | CallDelta | ArgumentsDelta | StreamRestart | StreamEnd
@@ -285,7 +285,7 @@ class ChatModel(Protocol):
 
     A model that can restrict its answers to a schema has an attribute ``native_output = True``; others return the
     answer through a tool. Failures of the provider are raised as :class:`~toolsemble.ModelError`, which says whether
-    a retry is useful. A model serves many runs at once, in any event loop, so it must not keep resources of a loop,
+    a retry is useful. A model serves many concurrent runs, in any event loop, so it must not keep a loop's resources,
     such as open connections, after the loop ends.
 
     >>> class Parrot:
@@ -311,7 +311,7 @@ class ChatModel(Protocol):
 
 
 class Assembly:
-    """A reply that is assembled from the chunks of a stream.
+    """A reply assembled from a stream's chunks.
 
     >>> Assembly().assemble(chunks_of(ChatReply("All roads lead to Rome"))).text
     'All roads lead to Rome'
@@ -361,7 +361,7 @@ class Assembly:
 
 
 def _size(chunk: Chunk) -> int:
-    """Return the number of characters in a chunk; the start of a call counts as well, as it takes memory."""
+    """Return the number of characters in a chunk; the start of a call also counts, because it takes memory."""
     if isinstance(chunk, CallDelta):
         return len(chunk.name) + _CALL_SIZE
     return len(chunk.text) if isinstance(chunk, (TextDelta, ThoughtDelta, ArgumentsDelta)) else 0
@@ -369,7 +369,7 @@ def _size(chunk: Chunk) -> int:
 
 @asynccontextmanager
 async def closing(chunks: AsyncIterator[Chunk]) -> AsyncIterator[AsyncIterator[Chunk]]:
-    """Return a context that closes a stream, if it can be closed, so that no connection stays open.
+    """Return a context that closes a stream, if it is closable, so that no connection stays open.
 
     >>> from contextlib import AbstractAsyncContextManager
     >>> isinstance(closing(iter([])), AbstractAsyncContextManager)

@@ -1,11 +1,11 @@
-"""The default model of an agent: the models that the environment offers, and which one is used."""
+"""An agent's default model, chosen from the models that the environment offers."""
 
 from __future__ import annotations
 
 import logging
 import os
 from collections.abc import Iterator
-from importlib import import_module  # the model of a provider is loaded when it is looked for
+from importlib import import_module  # a provider's model is loaded on lookup
 
 from toolsemble._runtime.extras import install_command
 from toolsemble._vocabulary.errors import ToolConfigurationError, ToolsembleError
@@ -24,7 +24,7 @@ _EMBEDDED = "local"
 
 
 def offers() -> list[Offer]:
-    """Return all models that are looked for, in order of preference.
+    """Return all candidate models, in order of preference.
 
     >>> offers()[-1].name
     'local'

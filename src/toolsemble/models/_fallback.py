@@ -1,4 +1,4 @@
-"""A model that asks the next model when one fails."""
+"""A model that tries the next model when one fails."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOGGER.addHandler(logging.NullHandler())  # prints nothing if the program has no
 
 
 def is_model_failure(error: Exception) -> bool:
-    """Return whether an exception says that a model or its server failed, and not the program.
+    """Return whether an exception is a failure of a model or its server, not of the program.
 
     >>> is_model_failure(ModelError("overloaded")), is_model_failure(KeyError("city"))
     (True, False)
@@ -24,11 +24,11 @@ def is_model_failure(error: Exception) -> bool:
 
 
 class FallbackModel:
-    """A model that asks the first of several models, and the next one if that fails.
+    """A model that tries several models in order until one succeeds.
 
-    A stream falls back after its first chunk as well if its reader can take back what was shown: the run of an agent
-    sends :class:`~toolsemble.agent.ModelRetried`, and the text begins anew. Else the stream raises. All models get the
-    same request, including its settings, so use settings that all of them know.
+    A stream can also fall back after its first chunk if its consumer can retract the text: an agent run sends
+    :class:`~toolsemble.agent.ModelRetried`, and the text starts over. Otherwise the stream raises. All models get the
+    same request, including its settings, so use settings that all of them support.
 
     >>> from toolsemble import Agent
     >>> from toolsemble.models import ScriptedModel
@@ -43,10 +43,10 @@ class FallbackModel:
         *others: ChatModel | str,
         falls_back: Callable[[Exception], bool] = is_model_failure,
     ) -> None:
-        """Set the models, or their names, in the order in which they are asked.
+        """Set the models, or their names, in the order to try.
 
-        :param falls_back: takes the exception of a model, and returns whether the next model is asked; by default for
-            each :class:`~toolsemble.ModelError`, ``ConnectionError`` and ``TimeoutError``
+        :param falls_back: takes a model's exception, and returns whether to try the next model; default: true for each
+        :class:`~toolsemble.ModelError`, ``ConnectionError`` and ``TimeoutError``
         """
         if not others:
             raise ToolDefinitionError("FallbackModel needs at least two models: FallbackModel(first, second)")
@@ -55,7 +55,7 @@ class FallbackModel:
                 f"FallbackModel falls_back must be a function of an error, not {falls_back!r:.80}"
             )
         self.models: tuple[ChatModel, ...] = tuple(model_of(each) for each in (first, *others))
-        """The models, in the order in which they are asked."""
+        """The models, in order."""
         self._falls_back = falls_back
         self.native_output = all(getattr(each, "native_output", False) for each in self.models)
         self.max_reply: int = max(getattr(each, "max_reply", MAX_REPLY) for each in self.models)
@@ -96,7 +96,7 @@ class FallbackModel:
         raise self._all_failed(errors)
 
     def _note(self, model: ChatModel, error: Exception, errors: list[Exception]) -> None:
-        """Add the error of a model to the list; raise it if the next model must not be asked."""
+        """Add a model's error to the list; raise it if the next model must not be tried."""
         if not self._falls_back(error):
             raise error
         errors.append(error)
@@ -104,7 +104,7 @@ class FallbackModel:
             LOGGER.warning("%s failed (%s); asking the next model", _name(model), preview(describe_error(error)))
 
     def _broken(self, model: ChatModel, error: Exception) -> Exception:
-        """Return the error for a stream that failed after its first chunk, if its reader cannot begin anew."""
+        """Return the error for a stream that failed after its first chunk, if its consumer cannot restart."""
         others = self.models[self.models.index(model) + 1 :]
         if not others or not self._falls_back(error):
             return error
@@ -117,7 +117,7 @@ class FallbackModel:
         )
 
     def _all_failed(self, errors: list[Exception]) -> ModelError:
-        """Return the error of a request that no model answered; it can be retried if that of one model can."""
+        """Return the error of a request that all models failed; retryable if any model's error is."""
         reasons = "; ".join(
             f"{_name(model)}: {describe_error(error)}" for model, error in zip(self.models, errors, strict=True)
         )

@@ -31,13 +31,13 @@ class SystemMessage:
     text: str
     """The text."""
     generated: str = field(default="", compare=False, repr=False)
-    """The first part of the text, if an agent wrote it from its own instructions: another run replaces it."""
+    """The first part of the text, if it comes from an agent's own instructions: another run replaces it."""
     role: ClassVar[Literal["system"]] = "system"
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class UserMessage:
-    """A message of the user: text, images, audio and files.
+    """A user message: text, images, audio and files.
 
     :param images: deprecated, use ``contents``
 
@@ -67,7 +67,7 @@ class UserMessage:
 
 @dataclass(frozen=True, slots=True)
 class AssistantMessage:
-    """A message of the model: text, calls, or both.
+    """A model message: text, calls, or both.
 
     >>> AssistantMessage("Let me see.", (ToolCall("search"),)).calls
     (ToolCall('search', '{}', id=None),)
@@ -112,8 +112,9 @@ Message: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessag
 def message_to_json(message: Message) -> str:
     """Return a message as one line of ASCII JSON.
 
-    The structured output and the attributes of a tool's result are included as JSON values, for programs. What JSON
-    cannot hold is left out, and so is a structured output or an attribute of more than 65,536 characters of JSON.
+    The structured output and the attributes of a tool's result are included as JSON values, for programs. Values that
+    are not JSON-serializable are omitted, and so is a structured output or attribute of more than 65,536 JSON
+    characters.
 
     >>> message_to_json(UserMessage("hello"))
     '{"role":"user","text":"hello"}'
@@ -187,7 +188,7 @@ def _write_result(reply: ToolReply, *, with_payload: bool) -> dict[str, Any]:
 
 
 def _write_payload(result: ToolResult) -> dict[str, Any]:
-    """Return the parts of a result for programs, without those that JSON cannot hold or that are too long."""
+    """Return a result's parts for programs, without values that are not JSON-serializable or too long."""
     written: dict[str, Any] = {} if result.error_kind is None else {"error_kind": result.error_kind}
     if (payload := _write_value(result.structured_output)) is not None:
         written["structured_output"] = payload
@@ -198,13 +199,13 @@ def _write_payload(result: ToolResult) -> dict[str, Any]:
 
 
 def _write_value(value: Any) -> Any:
-    """Return a value as JSON holds it; None for one that it cannot hold, or that is too long."""
+    """Return a value as JSON; None if it is not JSON-serializable or too long."""
     if value is None:
         return None
     try:
         written = to_finite_json(value)
         return written if len(json.dumps(written)) <= _LONGEST_VALUE else None
-    except Exception:  # any code of an object of the program's own may raise
+    except Exception:  # a program's own objects may raise anything
         return None
 
 
@@ -226,7 +227,7 @@ def _read_tool(fields: Mapping[str, Any]) -> ToolMessage:
     return ToolMessage(ToolReply(read_call(fields["call"]), result, fields["limit"], **notes))
 
 
-_LONGEST_VALUE = 65_536  # characters of JSON: a conversation must not grow by what models never see
+_LONGEST_VALUE = 65_536  # in JSON characters: a conversation must not grow by data that models never see
 _READERS: dict[str, Any] = {
     "system": lambda fields: SystemMessage(fields["text"], fields.get("generated", "")),
     "user": _read_user,
@@ -278,7 +279,7 @@ def check_question(prompt: Sequence[Message], *, has_earlier: bool) -> None:
 
 
 def is_blank(message: Message) -> bool:
-    """Whether a user message is empty, which providers refuse.
+    """Whether a user message is empty, which providers reject.
 
     >>> is_blank(UserMessage(" ")), is_blank(UserMessage("hello"))
     (True, False)
@@ -308,7 +309,7 @@ class Transcript(Sequence[Message]):
     def __init__(self, messages: Iterable[Message] = ()) -> None:
         items = list(messages)
         _check(items)
-        # The system message is separate, so that agents of several roles can share the rest.
+        # The system message is separate, so that agents with different roles can share the rest.
         self._head: tuple[Message, ...] = (items.pop(0),) if items and isinstance(items[0], SystemMessage) else ()
         self._shared = _SharedMessages(items)
         self._length = len(items)
@@ -412,7 +413,7 @@ def list_messages(user: str, messages: Iterable[Message]) -> list[Message]:
 
 
 def messages_from_json(text: str | bytes) -> Transcript:
-    """Return the conversation that :func:`messages_to_json` wrote; raise ``ValueError`` for any other text.
+    """Return the conversation written by :func:`messages_to_json`; raise ``ValueError`` for any other text.
 
     >>> messages_from_json('[{"role":"user","text":"hello"}]')[0].text
     'hello'
@@ -446,7 +447,7 @@ def _read_message(index: int, value: Any) -> Message:
 
 
 class _SharedMessages:
-    """An append-only list of messages, shared by conversations with a common start."""
+    """An append-only list of messages, shared by conversations with a common prefix."""
 
     __slots__ = ("__weakref__", "_lock", "items")
 
@@ -455,7 +456,7 @@ class _SharedMessages:
         self._lock = fork_safe_lock(self)
 
     def extend(self, length: int, messages: Sequence[Message]) -> _SharedMessages:
-        """Return a list with these messages after the first ones: this one for the first caller, else a copy."""
+        """Return a list extended with these messages: this list for the first caller, else a copy."""
         with self._lock:
             if len(self.items) == length:
                 self.items.extend(messages)
@@ -465,7 +466,7 @@ class _SharedMessages:
 
 def _check(messages: Sequence[Message]) -> None:
     """Raise an error unless every call is followed by its reply."""
-    waiting: deque[ToolCall] = deque()  # a reply mostly answers the first waiting call
+    waiting: deque[ToolCall] = deque()  # a reply mostly answers the first pending call
     for index, message in enumerate(messages):
         if isinstance(message, ToolMessage):
             if message.call not in waiting:
@@ -495,7 +496,7 @@ def _unanswered_error(name: str, index: int) -> ToolConfigurationError:
 
 
 def _conversion_hint(message: object) -> str:
-    """Return the next step for a message in the format of a provider; empty for anything else."""
+    """Return the conversion hint for a message in a provider's format; empty for anything else."""
     if not (isinstance(message, dict) or hasattr(message, "role")):
         return ""
     return "; convert the list with messages_from_openai or messages_from_anthropic of toolsemble.models"

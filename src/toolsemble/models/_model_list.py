@@ -16,14 +16,14 @@ SECONDS = 1.0
 _MOST_BYTES = 1_000_000
 _OK = 200
 _LONGEST_NAME = 200
-# Models that do not answer in text.
+# Models without text output.
 _NOT_CHAT = ("embed", "rerank", "whisper")
 
 
 def fetch_models(address: str, key: str | None = None) -> list[str] | str:
     """Return the names of the chat models at a base URL, or a sentence (without a period) on why there are none.
 
-    Any program may listen at that address, so time and size of the answer are limited.
+    Any program may listen on that address, so the answer's time and size are limited.
 
     >>> fetch_models("http://127.0.0.1:9/v1")
     'nothing answers at http://127.0.0.1:9/v1'

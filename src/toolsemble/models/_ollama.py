@@ -58,7 +58,7 @@ def _property(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
 
 
 def _type_list(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
-    """Return the types of the options as a list; options with more than a type are kept, too."""
+    """Return the types of the options as a list; options with more than a type are also kept."""
     options: list[Schema] = schema.get("anyOf", [])
     if not options or "type" in schema or not all("type" in option for option in options):
         return schema, []

@@ -34,7 +34,7 @@ class RecordedModel:
     """A model that replays the replies in a file; it asks another model for missing ones and records them.
 
     Requests are matched by their content; equal ones are answered in the order of the recording. Without another
-    model, a request that was not recorded raises a :class:`~toolsemble.ModelError`. Errors of the model are recorded,
+    model, a request that was not recorded raises a :class:`~toolsemble.ModelError`. The model's errors are recorded
     too. To record again, delete the file.
 
     >>> import tempfile
@@ -113,7 +113,7 @@ class RecordedModel:
         about = {"request": _digest(request), "asked": _preview_last(request), "native_output": self.native_output}
         line = json.dumps({**about, **answer}) + "\n"
         with self._lock, self._path.open("a", encoding="ascii") as file:
-            file.write(line)  # in one write, so that a killed run leaves whole lines
+            file.write(line)  # in one write, so that a killed run leaves complete lines
 
     def _missing_error(self, request: chat.ChatRequest) -> ModelError:
         return ModelError(

@@ -1,4 +1,4 @@
-"""The registry of providers: from the name of a model to the model."""
+"""The registry of providers: resolves model names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toolsemble.models._chat import ChatModel
 
 _COMPATIBLE = "toolsemble.models.openai._compatible"
 _LONGEST = 80
-# How the names of well-known models begin, for a name without a provider.
+# Prefixes of well-known models' names, for a name without a provider.
 _FAMILIES = {
     **dict.fromkeys(("gpt-", "chatgpt", "o1", "o3", "o4"), "openai"),
     "claude": "anthropic",
@@ -23,7 +23,7 @@ _FAMILIES = {
 
 
 def model_of(source: ChatModel | str | None) -> ChatModel:
-    """Return a model: the object itself, the model of that name, or for None the first one that is available.
+    """Return a model: the object itself, the model with that name, or for None the first available one.
 
     >>> model_of("vllm:qwen3")
     OpenAIModel('qwen3', api='chat', base_url='http://127.0.0.1:8000/v1')
@@ -44,7 +44,7 @@ def model_of(source: ChatModel | str | None) -> ChatModel:
 
 
 def found() -> ChatModel:
-    """Return the first model that is available, and log the choice; raise ToolConfigurationError if there is none.
+    """Return the first available model, and log the choice; raise ToolConfigurationError if there is none.
 
     >>> import os
     >>> from unittest.mock import patch
@@ -58,7 +58,7 @@ def found() -> ChatModel:
 
 
 def find_module(prefix: str) -> str | None:
-    """Return the module that creates models for the first part of a name; None if there is none.
+    """Return the module that creates models for a name's prefix; None if there is none.
 
     >>> find_module("gemini"), find_module("nobody")
     ('toolsemble.models.google._model', None)
@@ -90,7 +90,7 @@ def _create(name: str) -> ChatModel:
 
 
 def _suggest(name: str, known: list[str]) -> str:
-    """Return a question with the name that was probably meant; empty if there is none.
+    """Return a suggestion with the probably intended name; empty if there is none.
 
     >>> _suggest("opnai:gpt-4o", ["anthropic", "openai"]), _suggest("gpt-4o", [])
     (". Did you mean 'openai:gpt-4o'?", ". Did you mean 'openai:gpt-4o'?")

@@ -31,7 +31,7 @@ class FunctionModel:
 
         :param function: takes the request and returns the reply
         :param usage: the token usage of each reply
-        :param native_output: whether it accepts the schema of an answer, instead of a tool for the answer
+        :param native_output: whether it supports structured output, instead of a tool for the answer
         """
         if not callable(function):
             raise TypeError(f"FunctionModel needs a function, not {type(function).__name__}")
@@ -58,7 +58,7 @@ Scripted: TypeAlias = Said | Callable[[Sequence[Message]], Any]
 
 
 class ScriptedModel:
-    """A model that returns the replies of a script in order, across runs, and raises when it is used up.
+    """A model that returns a script's replies in order, across runs, and raises when the script is exhausted.
 
     >>> model = ScriptedModel([ToolCall("add", {"a": 1, "b": 2}), lambda messages: f"It is {messages[-1].text}."])
     >>> from toolsemble import Agent, tool
@@ -78,7 +78,7 @@ class ScriptedModel:
 
         :param replies: the replies in order; any iterable, even an infinite one
         :param usage: the token usage of each reply
-        :param native_output: whether it accepts the schema of an answer, instead of a tool for the answer
+        :param native_output: whether it supports structured output, instead of a tool for the answer
         """
         if isinstance(replies, (str, ToolCall)) or not isinstance(replies, Iterable):
             raise TypeError(f"A script is a list of replies, not {type(replies).__name__}: write ScriptedModel([...])")
@@ -93,7 +93,7 @@ class ScriptedModel:
 
     @property
     def requests(self) -> list[Sequence[Message]]:
-        """The messages of each request so far; :attr:`asked` has the whole requests."""
+        """The messages of each request so far; :attr:`asked` has the full requests."""
         return [request.messages for request in self.asked]
 
     async def reply(self, request: ChatRequest) -> ChatReply:

@@ -7,7 +7,7 @@ from toolsemble._runtime.lazy import export_lazily
 # Not from typing: importing that would take longer than all the rest of this module.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from toolsemble.review._ask import OuterReviewer as OuterReviewer
+    from toolsemble.review._asking.ask import OuterReviewer as OuterReviewer
     from toolsemble.review._automatic import (
         AutoApprove as AutoApprove,
         AutoReject as AutoReject,
@@ -16,18 +16,19 @@ if TYPE_CHECKING:
     from toolsemble.review._console import ConsoleReview as ConsoleReview
     from toolsemble.review._pause import PauseReview as PauseReview
     from toolsemble.review._request import (
+        BatchReviewer as BatchReviewer,
         Continue as Continue,
         Edit as Edit,
         ExitEarly as ExitEarly,
         OnTimeout as OnTimeout,
         Reject as Reject,
         ReviewDecision as ReviewDecision,
+        Reviewer as Reviewer,
         ReviewEvent as ReviewEvent,
         ReviewHandler as ReviewHandler,
         ReviewRequest as ReviewRequest,
         ReviewTiming as ReviewTiming,
     )
-    from toolsemble.review._reviewer import BatchReviewer as BatchReviewer, Reviewer as Reviewer
     from toolsemble.review._rules.remember import RememberReview as RememberReview
     from toolsemble.review._rules.rules import Rule as Rule, RulesReview as RulesReview
     from toolsemble.review._store.queue import QueueReview as QueueReview
@@ -37,9 +38,9 @@ if TYPE_CHECKING:
         ReviewStore as ReviewStore,
         ReviewStoreProtocol as ReviewStoreProtocol,
     )
-    from toolsemble.review._webhook import WebhookReview as WebhookReview
-    from toolsemble.review._webhook_service import (
+    from toolsemble.review._webhook import (
         WebhookMessage as WebhookMessage,
+        WebhookReview as WebhookReview,
         read_webhook as read_webhook,
         sign_answer as sign_answer,
     )
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = export_lazily(
     globals(),
     {
-        "_ask": ("OuterReviewer",),
+        "_asking.ask": ("OuterReviewer",),
         "_automatic": (
             "AutoApprove",
             "AutoReject",
@@ -58,6 +59,7 @@ __getattr__, __dir__, __all__ = export_lazily(
         ),
         "_console": ("ConsoleReview",),
         "_request": (
+            "BatchReviewer",
             "Continue",
             "Edit",
             "ExitEarly",
@@ -68,13 +70,10 @@ __getattr__, __dir__, __all__ = export_lazily(
             "ReviewHandler",
             "ReviewRequest",
             "ReviewTiming",
+            "Reviewer",
         ),
         "_pause": ("PauseReview",),
         "_store.queue": ("QueueReview",),
-        "_reviewer": (
-            "BatchReviewer",
-            "Reviewer",
-        ),
         "_rules.remember": ("RememberReview",),
         "_rules.rules": (
             "Rule",
@@ -89,9 +88,9 @@ __getattr__, __dir__, __all__ = export_lazily(
             "ReviewStore",
             "ReviewStoreProtocol",
         ),
-        "_webhook": ("WebhookReview",),
-        "_webhook_service": (
+        "_webhook": (
             "WebhookMessage",
+            "WebhookReview",
             "read_webhook",
             "sign_answer",
         ),

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolsemble._runtime.checks import check_seconds
-from toolsemble.review._request import Continue, Edit, ExitEarly, ReviewDecision, ReviewRequest
-from toolsemble.review._reviewer import Reviewer
+from toolsemble.review._request import Continue, Edit, ExitEarly, ReviewDecision, Reviewer, ReviewRequest
 
 MAX_BYTES = 1_000_000
 """The maximum size of an answer in bytes."""

@@ -6,22 +6,193 @@ import atexit
 import json
 import math
 import os
+import re
 import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TextIO
 
-from toolsemble._runtime.terminal import NO_TERMINAL, TERMINAL_LOCK, AbandonedError, Terminal, find_terminal
-from toolsemble._runtime.text import HIDDEN, escape_invisible, escape_lines, preview
-from toolsemble.review._open_question import can_check_edits, check_edit, is_abandoned
-from toolsemble.review._request import LOGGER, Continue, Edit, ExitEarly, ReviewDecision, ReviewRequest, ReviewTiming
-from toolsemble.review._request_view import RequestView, add_margin
-from toolsemble.review._reviewer import Reviewer
+from toolsemble._runtime.terminal import (
+    NO_TERMINAL,
+    TERMINAL_LOCK,
+    AbandonedError,
+    Terminal,
+    count_cells,
+    find_terminal,
+    wrap_text,
+)
+from toolsemble._runtime.text import HIDDEN, SHOWN, escape_invisible, escape_lines, preview
+from toolsemble.review._asking.open_question import can_check_edits, check_edit, is_abandoned
+from toolsemble.review._request import (
+    LOGGER,
+    Continue,
+    Edit,
+    ExitEarly,
+    ReviewDecision,
+    Reviewer,
+    ReviewRequest,
+    ReviewTiming,
+)
+
+Paint = Callable[[str, str], str]
+"""Takes a style and a text; returns the styled text."""
+
+_NAME_SHOWN = 40
+_NO_MEMORY = "default"  # of a program that has one conversation only
+_ROWS = 20
+_LABELS = 20
+_NARROW = 10
+_TITLES = {
+    ReviewTiming.BEFORE_EXECUTION: "May this call run?",
+    ReviewTiming.DURING_EXECUTION: "A tool asks in the middle of its work:",
+    ReviewTiming.AFTER_EXECUTION: "Is what came of this call all right?",
+}
+_MARGIN = "| "
+_PLAIN = re.compile(r"[\w.$-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of a request, ready to be shown."""
+
+    label: str
+    """The label; may be empty."""
+    text: str
+    """The text, escaped; its line breaks are ours."""
+    style: str = ""
+    """The name of a style; "" for none."""
+
+    def lines(self, column: int, width: int, paint: Paint) -> Iterator[str]:
+        """Yield the row in lines of a width, the text beside the label or, for a long label, below it."""
+        label = self.label
+        if count_cells(label) > column:
+            yield from (paint("dim", f"  {piece}") for piece in _wrap_lines(label.lstrip(), width - 2))
+            label = ""
+        for piece in _wrap_lines(self.text, width - column - 2):
+            yield f"{paint('dim', label + ' ' * (column - count_cells(label) + 2))}{paint(self.style, piece)}"
+            label = ""
+
+
+class RequestView:
+    r"""A request as rows, with texts truncated to 200 characters each or in full.
+
+    >>> view = RequestView(ReviewRequest("Deletes a file", "delete", {"path": "a\nb"}, call_id="c1"))
+    >>> print(view.text(40, lambda style, text: text), end="")
+    | May this call run?
+    | Tool       delete
+    | About      Deletes a file
+    | Agent      unknown
+    | Call       c1
+    | Arguments
+    |   path     "a\nb"
+    """
+
+    def __init__(self, request: ReviewRequest, *, whole: bool = False) -> None:
+        self._whole = whole
+        self.cut = False
+        """Whether something was truncated."""
+        self._title = _TITLES[request.timing]
+        self._rows = [
+            Row("Tool", self._one_line(request.tool_name), "bold"),
+            *self._facts(request),
+            *self._arguments(request.arguments),
+            *self._repairs(request.repairs),
+        ]
+        if request.prompt:
+            self._rows.append(Row("Note", self._one_line(request.prompt), "note"))
+
+    def text(self, width: int, paint: Paint, aside: str = "") -> str:
+        """Return all lines, each with a margin that no text can overwrite."""
+        inner = width - len(_MARGIN)
+        column = min(max(count_cells(row.label) for row in self._rows), _LABELS)
+        lines = [paint("title", self._title) + aside]
+        for row in self._rows:
+            lines += row.lines(column, inner, paint)
+        return "".join(f"{paint('dim', _MARGIN)}{line}".rstrip(" ") + "\n" for line in lines)
+
+    def _facts(self, request: ReviewRequest) -> Iterator[Row]:
+        facts = {
+            "About": request.description,
+            "Agent": request.agent_role,
+            "Memory": "" if request.memory_id == _NO_MEMORY else request.memory_id,
+            "Run": request.run_id,
+            "Call": request.call_id,
+            "Needs": f"an answer by role {request.required_role}" if request.required_role else "",
+            "Holds": "for this call with these arguments, in the rest of the run"
+            if "arguments" in request.scopes
+            else "",
+        }
+        return (Row(label, self._one_line(text)) for label, text in facts.items() if text)
+
+    def _arguments(self, arguments: Any) -> Iterator[Row]:
+        if not isinstance(arguments, Mapping):
+            yield Row("Input", self._argument(arguments))
+            return
+        yield Row("Arguments", "" if arguments else "none")
+        for number, (name, value) in enumerate(arguments.items()):
+            if self._is_full(number):
+                yield Row("", f"... and {len(arguments) - number:,} more", "note")
+                return
+            # A name with spaces could look like a name with a value.
+            form = str if _PLAIN.fullmatch(name := str(name)) else _json
+            yield Row(f"  {self._cut(name, _NAME_SHOWN, form)}", self._argument(value))
+
+    def _repairs(self, repairs: tuple[Mapping[str, Any], ...]) -> Iterator[Row]:
+        for number, repair in enumerate(repairs):
+            if self._is_full(number):
+                yield Row("", f"... and {len(repairs) - number:,} more repairs", "note")
+                return
+            place = self._cut(f"{repair.get('step')} at {repair.get('path')}")
+            change = f"{self._value(repair.get('from'))} -> {self._value(repair.get('to'))}"
+            yield Row("repaired:", f"{place}: {change}", "warning")
+
+    def _is_full(self, number: int) -> bool:
+        full = not self._whole and number == _ROWS
+        self.cut = self.cut or full
+        return full
+
+    def _one_line(self, text: str) -> str:
+        return self._cut(" ".join(text.split()))
+
+    def _argument(self, value: Any) -> str:
+        if self._whole and isinstance(value, str) and "\n" in value:
+            return escape_lines(value)
+        return self._value(value)
+
+    def _value(self, value: Any) -> str:
+        """Return a value as JSON, so that a backslash of the model is not mistaken for an escape."""
+        return self._cut(value, form=_json) if isinstance(value, str) else self._cut(_json(value))
+
+    def _cut(self, text: str, limit: int = SHOWN, form: Callable[[str], str] = str) -> str:
+        if self._whole or len(text) <= limit:
+            return escape_invisible(form(text))
+        self.cut = True
+        return f"{escape_invisible(form(text[:limit]))}... ({limit} of {len(text):,} characters)"
+
+
+def add_margin(text: str, width: int, paint: Paint) -> str:
+    """Return a text as lines with a margin, so that they cannot be mistaken for our own.
+
+    >>> print(add_margin("first", 80, lambda style, text: text), end="")
+    | first
+    """
+    return "".join(f"{paint('dim', _MARGIN)}{piece}\n" for piece in _wrap_lines(text, width - len(_MARGIN)))
+
+
+def _wrap_lines(text: str, width: int) -> Iterator[str]:
+    for line in text.split("\n"):
+        yield from wrap_text(line, max(width, _NARROW))
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
 
 _POLL = 0.02
 _GRACE = 2.0
@@ -94,7 +265,7 @@ class FieldEditor:
 
     def edit(self, arguments: Mapping[str, Any]) -> str:
         """Return the arguments as JSON text, after each of them was kept or changed."""
-        self._show(_INTRODUCTION)
+        _quote(self._terminal, _INTRODUCTION)
         edited = dict(arguments)
         for name in arguments:
             edited[name] = self._ask(name, edited)
@@ -109,13 +280,13 @@ class FieldEditor:
             if not line:
                 return arguments[name]
             if not self._terminal.is_whole(line):
-                self._say(_TOO_LONG)
+                _say(self._terminal, _TOO_LONG)
                 continue
             value, problem = self._read(name, line, arguments)
             if not problem or line == last:
                 return value
             last = line
-            self._say(f"{problem}. {_AGAIN}")
+            _say(self._terminal, f"{problem}. {_AGAIN}")
 
     def _read(self, name: str, line: str, arguments: Mapping[str, Any]) -> tuple[Any, str]:
         """Return the value that a line means, and what is wrong with it, or ""."""
@@ -130,15 +301,17 @@ class FieldEditor:
     def _show_value(self, name: str, value: Any) -> None:
         text = _to_json(value)
         shown = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}... ({len(text):,} characters)"
-        self._show(f"{escape_invisible(name)}: {escape_invisible(shown)}")
+        _quote(self._terminal, f"{escape_invisible(name)}: {escape_invisible(shown)}")
 
-    def _show(self, text: str) -> None:
-        """Write a text in the margin, where nothing that a model wrote can be mistaken for a prompt."""
-        output = self._terminal.output
-        self._terminal.write(add_margin(text, output.width, output.paint))
 
-    def _say(self, text: str) -> None:
-        self._terminal.write(f"{self._terminal.output.paint('note', escape_invisible(text))}\n")
+def _quote(terminal: Terminal, text: str) -> None:
+    """Write a text in the margin, where nothing that a model wrote can be mistaken for a prompt."""
+    terminal.write(add_margin(text, terminal.output.width, terminal.output.paint))
+
+
+def _say(terminal: Terminal, text: str) -> None:
+    """Write a line about what was typed."""
+    terminal.write(f"{terminal.output.paint('note', escape_invisible(text))}\n")
 
 
 def read_revised(terminal: Terminal, prompt: Callable[[], str], value: Any) -> str:
@@ -202,8 +375,8 @@ _LATE = 1.0
 class ConsoleReview(Reviewer):
     """A reviewer that asks the person at the terminal: ``[c]ontinue  [e]dit  [x] reject  (y = c, n = x)``.
 
-    An answer that is not understood is asked again. Arguments
-    are edited in the editor of ``VISUAL`` or ``EDITOR``, or else one at a time, and are checked at once.
+    An answer that is not understood is asked again. Arguments are edited in the editor of ``VISUAL`` or ``EDITOR``, or
+    else one at a time, and are checked at once.
 
     Questions are shown one at a time, however many calls, toolboxes and handlers ask. What is typed before a question
     appears is discarded. Without a terminal, every call is rejected at once.
@@ -295,7 +468,9 @@ class _Dialog:
             empty += not answer
             if answer and act is None:
                 unclear += 1
-                self._say(f"'{preview(answer, _ANSWER_SHOWN)}' was not understood. Answer c or y, e, x or n.")
+                _say(
+                    self._terminal, f"'{preview(answer, _ANSWER_SHOWN)}' was not understood. Answer c or y, e, x or n."
+                )
         return ExitEarly("no answer was understood" if unclear else "no answer was given")
 
     def _actions(self) -> Mapping[str, Callable[[], ReviewDecision | None]]:
@@ -334,13 +509,13 @@ class _Dialog:
         try:
             revised = edit_text(command, text, self._file, self._terminal) if command else self._edit_here(text)
         except (OSError, ValueError) as problem:
-            self._say(f"The editor '{command}' gave no text: {problem}. Check VISUAL and EDITOR.")
+            _say(self._terminal, f"The editor '{command}' gave no text: {problem}. Check VISUAL and EDITOR.")
             return None
         if revised == text:
-            self._say("Nothing was changed.")
+            _say(self._terminal, "Nothing was changed.")
             return None
         if misfit := check_edit(revised):
-            self._say(f"The edit does not fit: {misfit}")
+            _say(self._terminal, f"The edit does not fit: {misfit}")
             return None
         return Edit(revised)
 
@@ -367,16 +542,13 @@ class _Dialog:
 
     def _edit_inline(self, text: str) -> str:
         """Return the line that replaces the text; the text itself for no change."""
-        self._terminal.write(add_margin(escape_lines(text), self._terminal.output.width, self._terminal.output.paint))
+        _quote(self._terminal, escape_lines(text))
         prompt = "Instead, in one line (empty for no change): "
         line = read_revised(self._terminal, lambda: f"{self._remaining_time()}{prompt}", text)
         if not line or self._terminal.is_whole(line):
             return line or text
-        self._say("That is more than one line can hold. Set EDITOR to edit longer texts.")
+        _say(self._terminal, _TOO_LONG)
         return text
-
-    def _say(self, text: str) -> None:
-        self._terminal.write(f"{self._terminal.output.paint('note', escape_invisible(text))}\n")
 
     def _show(self, view: RequestView, aside: str = "") -> None:
         self._terminal.write(f"\n{view.text(self._terminal.output.width, self._terminal.output.paint, aside)}")

@@ -11,22 +11,9 @@ from typing import Any, TypeAlias, Unpack
 from toolsemble._schema.masking import mask_object
 from toolsemble._vocabulary.call import GeneratedRunId
 from toolsemble._vocabulary.errors import ToolDefinitionError
-from toolsemble.review._question import Question
-from toolsemble.review._request import (
-    LOGGER,
-    TIMEOUT,
-    Continue,
-    OnTimeout,
-    ReviewDecision,
-    ReviewHandler,
-    ReviewRequest,
-    ReviewTerms,
-    ReviewTiming,
-    check_terms,
-    digest,
-    fit_to_deadline,
-)
-from toolsemble.review._reviewer import to_reviewer
+from toolsemble.review import _request as reviews
+from toolsemble.review._asking.question import Question
+from toolsemble.review._request import to_reviewer
 from toolsemble.review._rules.pattern import matches_name
 
 Predicate: TypeAlias = Callable[[Any, Any], Any]
@@ -43,13 +30,13 @@ class Gate:
 
     predicates: tuple[Predicate, ...] = ()
     """Approval is required if any of these returns true; without predicates, always."""
-    timeout: float | None = TIMEOUT
+    timeout: float | None = reviews.TIMEOUT
     """Seconds to wait for the reviewer; 0 or None waits forever."""
-    on_timeout: OnTimeout = OnTimeout.EXIT_EARLY
+    on_timeout: reviews.OnTimeout = reviews.OnTimeout.EXIT_EARLY
     """What happens to the call on a timeout."""
     role: str | None = None
     """The required role of the reviewer; None: any."""
-    review: ReviewHandler | None = None
+    review: reviews.ReviewHandler | None = None
     """The reviewer; None: that of the call."""
     further: tuple[Gate, ...] = ()
     """Gates with other reviewers, who must approve as well."""
@@ -58,8 +45,8 @@ class Gate:
 def build_gate(
     owner: str,
     requires_approval: object,
-    timeout: object = TIMEOUT,
-    on_timeout: object = OnTimeout.EXIT_EARLY,
+    timeout: object = reviews.TIMEOUT,
+    on_timeout: object = reviews.OnTimeout.EXIT_EARLY,
     role: object = None,
 ) -> Gate:
     """Return the gate for the settings of a tool or a toolbox that requires approval; raise if they are not valid.
@@ -69,7 +56,7 @@ def build_gate(
     ...
     toolsemble.ToolDefinitionError: Tool 'delete': requires_approval must be True, False or a predicate, not 'no'
     """
-    check_terms(f"{owner}: approval_", timeout, on_timeout, role)
+    reviews.check_terms(f"{owner}: approval_", timeout, on_timeout, role)
     return Gate(_predicates(owner, requires_approval), timeout, on_timeout, role)  # type: ignore[arg-type]  # checked
 
 
@@ -106,7 +93,7 @@ class OuterGate:
                 continue
             if all_known and not _WILD.intersection(pattern):
                 raise ToolDefinitionError(f"Toolbox: approve names {pattern!r}, but the tools are {', '.join(names)}")
-            LOGGER.warning("approve: the pattern %r matches none of the tools %s", pattern, ", ".join(names))
+            reviews.LOGGER.warning("approve: the pattern %r matches none of the tools %s", pattern, ", ".join(names))
 
     def around(self, names: Sequence[str], own: Gate | None) -> Gate | None:
         """Return the gate of a tool, combined with its own: approval if either requires it, on the stricter terms.
@@ -120,7 +107,7 @@ class OuterGate:
         return Gate(
             own.predicates + self.gate.predicates if own.predicates and self.gate.predicates else (),
             own.timeout,
-            self.gate.on_timeout if own.on_timeout is OnTimeout.CONTINUE else own.on_timeout,
+            self.gate.on_timeout if own.on_timeout is reviews.OnTimeout.CONTINUE else own.on_timeout,
             self.gate.role or own.role,
             own.review,
             own.further,
@@ -163,17 +150,17 @@ class InheritedGate:
 
     outer: OuterGate
     """The gate and the patterns of its tools."""
-    review: ReviewHandler | None
+    review: reviews.ReviewHandler | None
     """The reviewer; None: that of the call."""
 
-    def detach(self, review: ReviewHandler) -> InheritedGate:
+    def detach(self, review: reviews.ReviewHandler) -> InheritedGate:
         """Return a copy that can be pickled: without predicates, and with another reviewer."""
         gate = replace(self.outer.gate, predicates=())
         return InheritedGate(OuterGate(gate, self.outer.patterns), review)
 
 
 def extend_gates(
-    around: tuple[InheritedGate, ...], own: Iterable[InheritedGate], review: ReviewHandler | None
+    around: tuple[InheritedGate, ...], own: Iterable[InheritedGate], review: reviews.ReviewHandler | None
 ) -> tuple[InheritedGate, ...]:
     """Return the gates of the enclosing calls and those of the toolbox that makes the call, each once.
 
@@ -185,7 +172,7 @@ def extend_gates(
 
 
 def combine_gates(
-    gates: Iterable[InheritedGate], names: Sequence[str], own: Gate | None, review: ReviewHandler | None
+    gates: Iterable[InheritedGate], names: Sequence[str], own: Gate | None, review: reviews.ReviewHandler | None
 ) -> Gate | None:
     """Return the gate of a tool that is called inside of calls of other toolboxes.
 
@@ -212,14 +199,16 @@ def combine_gates(
     return replace(merged[0], further=tuple(merged[1:])) if merged else None
 
 
-def ask_during_call(context: Any, description: str, **terms: Unpack[ReviewTerms]) -> ReviewDecision:
+def ask_during_call(context: Any, description: str, **terms: Unpack[reviews.ReviewTerms]) -> reviews.ReviewDecision:
     """Ask the reviewer of a :class:`~toolsemble.ToolContext`, and wait in this thread; without one, continue."""
-    return Continue() if context.review is None else _question(context, description, **terms).do()
+    return reviews.Continue() if context.review is None else _question(context, description, **terms).do()
 
 
-async def aask_during_call(context: Any, description: str, **terms: Unpack[ReviewTerms]) -> ReviewDecision:
+async def aask_during_call(
+    context: Any, description: str, **terms: Unpack[reviews.ReviewTerms]
+) -> reviews.ReviewDecision:
     """Ask the reviewer of a :class:`~toolsemble.ToolContext` without blocking the event loop; without one, continue."""
-    return Continue() if context.review is None else await _question(context, description, **terms).ado()
+    return reviews.Continue() if context.review is None else await _question(context, description, **terms).ado()
 
 
 def _question(
@@ -227,25 +216,25 @@ def _question(
     description: str,
     *,
     arguments: Any = MappingProxyType({}),
-    timeout: float | None = TIMEOUT,
-    on_timeout: OnTimeout = OnTimeout.EXIT_EARLY,
+    timeout: float | None = reviews.TIMEOUT,
+    on_timeout: reviews.OnTimeout = reviews.OnTimeout.EXIT_EARLY,
     required_role: str | None = None,
 ) -> Question:
-    check_terms(f"Tool '{context.tool_name}': the ", timeout, on_timeout, required_role)
+    reviews.check_terms(f"Tool '{context.tool_name}': the ", timeout, on_timeout, required_role)
     exact = [description, dict(arguments) if isinstance(arguments, Mapping) else arguments]
     shown = [mask_object(each) for each in exact]
-    request = ReviewRequest(
+    request = reviews.ReviewRequest(
         shown[0],
         context.tool_name,
         shown[1],
-        ReviewTiming.DURING_EXECUTION,
+        reviews.ReviewTiming.DURING_EXECUTION,
         required_role=required_role,
         call_id=context.call_id,
         run_id=context.run_id,
         agent_role=context.agent_role,
         memory_id=context.memory_id,
         chosen_run=not isinstance(context.run_id, GeneratedRunId),
-        hidden_digest="" if shown == exact else digest([context.run_id, *exact]),
-        **fit_to_deadline(context.deadline, timeout, on_timeout),
+        hidden_digest="" if shown == exact else reviews.digest([context.run_id, *exact]),
+        **reviews.fit_to_deadline(context.deadline, timeout, on_timeout),
     )
     return Question(context.review, request)

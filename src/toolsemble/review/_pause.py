@@ -10,9 +10,8 @@ from toolsemble._runtime.text import preview
 from toolsemble._vocabulary.call import new_id
 from toolsemble._vocabulary.errors import CallPausedError
 from toolsemble._vocabulary.serialization import compact_json
-from toolsemble.review._open_question import note_stored
-from toolsemble.review._request import ReviewDecision, ReviewRequest, ReviewTiming
-from toolsemble.review._reviewer import Reviewer
+from toolsemble.review._asking.open_question import note_stored
+from toolsemble.review._request import ReviewDecision, Reviewer, ReviewRequest, ReviewTiming
 
 
 @dataclass(frozen=True, slots=True)

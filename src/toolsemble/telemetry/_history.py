@@ -1,4 +1,4 @@
-"""``RunHistory``: a sink that keeps events in a SQLite file, where any process can query them."""
+"""``RunHistory``: a sink that stores events in a SQLite file that any process can query."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from toolsemble._runtime.storage.database import ProcessIdentity
 from toolsemble._runtime.storage.sqlite import Database, translate_errors
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble.telemetry import _history_queries as queries, _history_records as records
-from toolsemble.telemetry._event_json import write_event
 from toolsemble.telemetry._history_writer import KIND, EventWriter
+from toolsemble.telemetry._trace_file import write_event
 
 LOGGER = logging.getLogger("toolsemble.history")
 LOGGER.addHandler(logging.NullHandler())
@@ -26,7 +26,7 @@ _BUSY = 5.0
 
 
 class KnowsRuns(Protocol):
-    """A journal, as a history sees it: the truth about the states of its runs."""
+    """The part of a journal that a history uses: the authoritative states of its runs."""
 
     def find(self, run_id: str) -> Any:
         """Return the record of a run, with its ``state``; None if the id is unknown."""
@@ -37,20 +37,20 @@ class KnowsRuns(Protocol):
         ...
 
     def find_work(self) -> Sequence[Any]:
-        """Return the rows of the runs that no process drives, each with the id of its ``run``."""
+        """Return the rows of runs without a driver, each with the id of its ``run``."""
         ...
 
 
 class RunHistory(BatchSink):
-    """A sink that keeps the events of runs, turns, calls and reviews in a SQLite file, to be queried.
+    """A sink that stores the events of runs, turns, calls and reviews in a queryable SQLite file.
 
-    Any number of processes can write and read the file at the same time. Events are written in batches, by the thread
-    of the sink: calls do not wait for the disk. Events have their secrets masked, and so has the file, which only its
-    owner can read. Everything else that users, models and tools said is in it, until :meth:`forget`.
+    Any number of processes can read and write the file concurrently. Events are written in batches, on the sink's
+    thread: calls do not wait for the disk. Secrets are masked, and only the owner can read the file. Everything else
+    that users, models and tools said is in it, until :meth:`forget`.
 
-    :param path: the file; it and its folder are created if they are missing
-    :param messages: whether what runs were asked and answered is kept, and not only their tokens and times
-    :param max_text: the characters that are kept of each text in an event, such as the output of a tool
+    :param path: the file; it and its folder are created if missing
+    :param messages: whether to store prompts, replies and answers, not only tokens and times
+    :param max_text: the maximum stored length of each text in an event, such as a tool's output
     :param clock: returns the seconds since the epoch
 
     >>> import tempfile
@@ -83,7 +83,7 @@ class RunHistory(BatchSink):
         if os.fspath(path) in {"", ":memory:"}:
             raise ToolDefinitionError("A RunHistory needs a file path, such as '.toolsemble/history.db'")
         check_count("RunHistory max_text", max_text, least=1)
-        place = Path(path).absolute()  # the working directory may change before the file is opened again
+        place = Path(path).absolute()  # the working directory may change before the file is reopened
         self._settings: dict[str, Any] = {
             "path": str(place), "messages": messages, "max_text": max_text, "clock": clock
         }  # fmt: skip
@@ -91,7 +91,7 @@ class RunHistory(BatchSink):
         self._max_text = max_text
         self._clock = clock
         self.sink_key = ("run history", str(place))
-        """Two histories of one file are one sink, so that no event is kept twice."""
+        """Two histories of one file count as one sink, so that no event is stored twice."""
         _create_folder(place.parent)
         self._database = Database(place, KIND, _BUSY)
 
@@ -102,7 +102,7 @@ class RunHistory(BatchSink):
     def emit_all(self, events: Sequence[Any]) -> None:
         """Write events in one transaction; raise if that fails.
 
-        The thread of the sink calls this with all events that are waiting.
+        The sink's thread calls this with all queued events.
         """
         written = [each for each in map(self._serialize, events) if each is not None]
         with self._database.writing() as connection:
@@ -122,14 +122,14 @@ class RunHistory(BatchSink):
     ) -> list[records.RunSummary]:
         """Return a page of runs, newest first.
 
-        :param limit: the number of runs at most
-        :param before: the ``number`` of the last run of the page before; None: the first page
+        :param limit: the maximum number of runs
+        :param before: the ``number`` of the previous page's last run; None: the first page
         :param state: only runs in this state
         :param tool: only runs that called this tool
         :param text: only runs with this text in an event, such as an argument or an answer; ASCII letters match in
             either case
-        :param journal: the :class:`~toolsemble.RunJournal` of the runs, whose states count: a run that was parked may
-            have been cancelled since, without an event
+        :param journal: the runs' :class:`~toolsemble.RunJournal`, whose states are authoritative: a parked run may have
+        been cancelled since, without an event
         """
         wanted, states = queries.RunFilter(before, state, tool, text), _read_states(journal)
         with self._database.reading() as connection:
@@ -138,39 +138,39 @@ class RunHistory(BatchSink):
     def run(self, run_id: str, *, journal: KnowsRuns | None = None) -> records.RunSummary | None:
         """Return one run; None if it is unknown.
 
-        :param journal: the :class:`~toolsemble.RunJournal` of the run, whose state counts
+        :param journal: the run's :class:`~toolsemble.RunJournal`, whose state is authoritative
         """
         states = _read_state(journal, run_id)
         with self._database.reading() as connection:
             return queries.find_run(connection, run_id, states)
 
     def agents(self, run_id: str, *, journal: KnowsRuns | None = None) -> list[records.AgentRun]:
-        """Return the agents of a run in the order of their start: the outermost one, and those inside calls.
+        """Return a run's agents in start order: the outermost one and nested ones.
 
-        :param journal: the :class:`~toolsemble.RunJournal` of the run, whose state counts
+        :param journal: the run's :class:`~toolsemble.RunJournal`, whose state is authoritative
         """
         states = _read_state(journal, run_id)
         with self._database.reading() as connection:
             return queries.find_agents(connection, run_id, states)
 
     def turns(self, run_id: str, *, after: int = 0, limit: int = 1000) -> list[records.TurnSummary]:
-        """Return a page of the replies of models in a run, in order, those of nested agents among them.
+        """Return a page of model replies in a run, in order, including nested agents' replies.
 
-        :param after: the ``number`` of the last reply of the page before
+        :param after: the ``number`` of the previous page's last reply
         """
         with self._database.reading() as connection:
             return queries.find_turns(connection, run_id, after, limit)
 
     def calls(self, run_id: str, *, after: int = 0, limit: int = 1000) -> list[records.CallSummary]:
-        """Return a page of the calls of a run, in the order of their start.
+        """Return a page of a run's calls, in start order.
 
-        :param after: the ``number`` of the last call of the page before
+        :param after: the ``number`` of the previous page's last call
         """
         with self._database.reading() as connection:
             return queries.find_calls(connection, run_id, after, limit)
 
     def reviews(self, run_id: str) -> list[records.ReviewSummary]:
-        """Return the questions to reviewers of a run, oldest first, with their answers."""
+        """Return a run's review requests, oldest first, with their answers."""
         with self._database.reading() as connection:
             return queries.find_reviews(connection, run_id)
 
@@ -183,25 +183,27 @@ class RunHistory(BatchSink):
         call: str | None = None,
         kinds: Collection[str] = (),
         max_text: int | None = None,
+        values: bool = True,
     ) -> list[records.HistoryEvent]:
         """Return a page of events, in order.
 
-        The ``messages`` of a ``run_started`` are those that no earlier run started with; its ``earlier`` says which
-        event has the others, and :meth:`event` returns all of them.
+        The ``messages`` of a ``run_started`` event are only the ones that no earlier run started with; its ``earlier``
+        names the event that has the others, and :meth:`event` returns all of them.
 
-        :param after: the ``number`` of the last event that was seen; 0: from the beginning
+        :param after: the ``number`` of the last seen event; 0: from the beginning
         :param run: only events of the run with this id
-        :param limit: the number of events at most
+        :param limit: the maximum number of events
         :param call: only events of the call with this id
         :param kinds: only events of these kinds; empty: all
-        :param max_text: the characters that are left of long texts, see :attr:`HistoryEvent.cut`; None: all
+        :param max_text: the maximum length of texts, see :attr:`HistoryEvent.cut`; None: no limit
+        :param values: whether the events have their ``values``; without them, little is read of long events
         """
         wanted = queries.EventFilter(after, run, call, tuple(kinds))
         with self._database.reading() as connection:
-            return queries.find_events(connection, wanted, limit, max_text)
+            return queries.find_events(connection, wanted, limit, max_text, has_values=values)
 
     def event(self, number: int) -> records.HistoryEvent | None:
-        """Return one event in full; None if there is none with this number."""
+        """Return the event with a number in full; None if there is none."""
         with self._database.reading() as connection:
             return queries.find_event(connection, number)
 
@@ -211,11 +213,11 @@ class RunHistory(BatchSink):
             return queries.find_last(connection)
 
     def forget(self, older_than: float, *, journal: KnowsRuns | None = None) -> int:
-        """Delete the runs whose latest event happened more than so many seconds ago; return how many.
+        """Delete runs whose latest event is older than this many seconds; return their number.
 
-        Runs that are queued, running or waiting are kept.
+        Queued, running and waiting runs are kept.
 
-        :param journal: the :class:`~toolsemble.RunJournal` of the runs, whose states count
+        :param journal: the runs' :class:`~toolsemble.RunJournal`, whose states are authoritative
         """
         check_seconds("RunHistory.forget older_than", older_than, zero=True)
         states = _read_states(journal)
@@ -223,7 +225,7 @@ class RunHistory(BatchSink):
             return queries.delete_runs(connection, self._clock() - older_than, states)
 
     def close(self) -> None:
-        """Close the history; events that come later are lost."""
+        """Close the history; later events are lost."""
         self._database.close()
 
     def __enter__(self) -> Self:
@@ -236,7 +238,7 @@ class RunHistory(BatchSink):
         return partial(RunHistory, **self._settings), ()
 
     def _serialize(self, event: Any) -> dict[str, Any] | None:
-        """Return an event as JSON values; None for one that cannot be written: the others of its batch can."""
+        """Return an event as JSON values; None if it is not serializable, so that it does not fail its batch."""
         try:
             return write_event(event, messages=self._messages)
         except Exception:  # a tool may report anything
@@ -245,7 +247,7 @@ class RunHistory(BatchSink):
 
 
 def _read_states(journal: KnowsRuns | None) -> queries.States:
-    """Return the states of a journal's runs; "lost" until another process takes a run whose process has ended."""
+    """Return the states of a journal's runs; "lost" for runs of dead processes that were not taken over yet."""
     if journal is None:
         return queries.NO_STATES
     free = {row.run for row in journal.find_work()}
@@ -253,7 +255,7 @@ def _read_states(journal: KnowsRuns | None) -> queries.States:
 
 
 def _read_state(journal: KnowsRuns | None, run_id: str) -> queries.States:
-    """Return the state of one run, as a journal knows it."""
+    """Return a run's state in a journal."""
     run = None if journal is None else journal.find(run_id)
     if journal is None or run is None:
         return queries.NO_STATES
@@ -268,7 +270,7 @@ def _find_state(run: Any, free: Collection[str]) -> records.RunState:
 
 @lru_cache(maxsize=1)
 def _identify(pid: int) -> str:  # noqa: ARG001 - a forked process is another one
-    """Return the identity of this process as JSON; the system is asked once."""
+    """Return this process's identity as JSON, cached."""
     return json.dumps(ProcessIdentity.current())
 
 

@@ -1,7 +1,6 @@
-"""The conversations that runs start with: what an earlier run started with is stored once, and referred to.
+"""The initial conversations of runs: messages shared with an earlier run are stored once, and referenced.
 
-A run of a chat starts with all messages before it. Stored whole each time, a chat would grow with the square of its
-length.
+A chat run starts with all earlier messages. Stored in full each time, a chat would grow quadratically.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ TABLES = """
     CREATE INDEX conversations_by_run ON conversations (run);
     CREATE INDEX conversations_by_earlier ON conversations (earlier) WHERE earlier IS NOT NULL;
 """
-"""The table of the conversations: the event of each, the digest of its messages, and the event it continues."""
+"""The conversations table: each one's event, the digest of its messages, and the event that it continues."""
 
 _PLACE = "/messages/"
 _LAST = 2**63 - 1
@@ -32,18 +31,18 @@ _LAST = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """The start of a run, as it is stored."""
+    """The start of a run, as stored."""
 
     values: dict[str, Any]
-    """The values of the event, without messages that another event has."""
+    """The event's values, without messages stored in another event."""
     digest: bytes
-    """The digest of all messages but the instructions."""
+    """The digest of all messages except the instructions."""
     earlier: int | None
-    """The number of the event with the messages that were left out."""
+    """The number of the event with the omitted messages."""
 
 
 def shorten(connection: sqlite3.Connection, values: dict[str, Any]) -> Conversation | None:
-    """Return the start of a run without the messages that an earlier run started with; None if it has no messages.
+    """Return a run's start without messages stored by an earlier run; None if it has no messages.
 
     Instructions stay, because they may differ from run to run.
     """
@@ -62,19 +61,19 @@ def shorten(connection: sqlite3.Connection, values: dict[str, Any]) -> Conversat
 
 
 def add(connection: sqlite3.Connection, number: int, run: str, conversation: Conversation) -> None:
-    """Add the conversation of an event, so that later ones can refer to it."""
+    """Add an event's conversation, for reference by later events."""
     connection.execute(
         "INSERT INTO conversations VALUES (?, ?, ?, ?)", (number, run, conversation.digest, conversation.earlier)
     )
 
 
 def restore(connection: sqlite3.Connection, values: dict[str, Any], cut: dict[str, int]) -> tuple[Any, dict[str, int]]:
-    """Return the values of an event with the messages that were left out, and the lengths of all texts that were cut.
+    """Return an event's values including the omitted messages, and the lengths of all truncated texts.
 
-    If an event that they refer to is gone, what is known stays as it is.
+    If a referenced event is gone, return the known messages.
     """
     rests, last = [(values, cut)], _LAST
-    query = "SELECT number, body, cut FROM events WHERE number = ? AND number < ?"  # else a changed file has no end
+    query = "SELECT number, body, cut FROM events WHERE number = ? AND number < ?"  # else a corrupted file loops
     while (earlier := rests[-1][0].get("earlier")) is not None:
         row = connection.execute(query, (earlier["event"], last)).fetchone()
         if row is None:
@@ -91,7 +90,7 @@ def restore(connection: sqlite3.Connection, values: dict[str, Any], cut: dict[st
 
 
 def detach(connection: sqlite3.Connection, runs: str) -> None:
-    """Make the conversations whole that refer to runs which are about to be deleted, and forget those of the runs.
+    """Complete the conversations that refer to runs about to be deleted, and delete the runs' own.
 
     :param runs: the ids of the runs, as a JSON array
     """
@@ -112,7 +111,7 @@ def detach(connection: sqlite3.Connection, runs: str) -> None:
 def _join(
     known: Sequence[tuple[Any, dict[str, int]]], values: dict[str, Any], cut: dict[str, int]
 ) -> list[tuple[Any, dict[str, int]]]:
-    """Return the messages of an event, each with its cut texts; those left out come from the event before."""
+    """Return an event's messages with their truncated texts; omitted ones come from the referenced event."""
     messages = values.get("messages") or []
     own: list[tuple[Any, dict[str, int]]] = [(message, {}) for message in messages]
     for place, length in cut.items():
@@ -125,7 +124,7 @@ def _join(
 
 
 def _count_instructions(messages: Sequence[Any]) -> int:
-    """Return how many messages of the system a conversation begins with."""
+    """Return the number of leading system messages."""
     for index, message in enumerate(messages):
         if message.get("role") != "system":
             return index
@@ -142,7 +141,7 @@ def _digest_prefixes(messages: Sequence[Any]) -> list[bytes]:
 
 
 def _find_longest(connection: sqlite3.Connection, digests: Sequence[bytes]) -> tuple[int, str, int] | None:
-    """Return the event with the longest known start of a conversation, its run, and the number of its messages."""
+    """Return the event with the longest known prefix of a conversation, its run, and the number of its messages."""
     query = "SELECT number, run FROM conversations WHERE digest = ? ORDER BY number DESC LIMIT 1"
     for index in range(len(digests) - 1, -1, -1):
         found = connection.execute(query, (digests[index],)).fetchone()

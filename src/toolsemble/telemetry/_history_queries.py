@@ -16,10 +16,10 @@ from toolsemble.telemetry import _history_conversations as conversations, _histo
 
 
 def cut_texts(values: Any, max_text: int, max_items: int | None = None) -> tuple[Any, dict[str, int]]:
-    """Return JSON values with long texts cut, and the full lengths of what was cut, by JSON pointer.
+    """Return JSON values with long texts truncated, and the original lengths by JSON pointer.
 
-    :param max_text: the characters that are left of a text
-    :param max_items: the items that are left of an array or an object; None: all
+    :param max_text: the maximum length of a text
+    :param max_items: the maximum number of items of an array or object; None: no limit
 
     >>> cut_texts({"result": {"output": "abcdef"}}, 3)
     ({'result': {'output': 'abc'}}, {'/result/output': 6})
@@ -53,13 +53,13 @@ class _Cutter:
 
 
 States: TypeAlias = Mapping[str, records.RunState]
-"""The states of runs, by id, as a journal knows them."""
+"""The states of runs in a journal, by id."""
 NO_STATES: States = {}
 _OPEN = ("queued", "running", "waiting")
 _MAX_ITEMS = 1000  # of an array or an object in an event whose texts are cut
-# A run that waits in a journal or a store has been given back: its process may end.
+# A run that waits in a journal or a store was released: its process may exit.
 _STATE = (
-    "CASE WHEN known_state = 'running' AND waiting > 0 THEN 'waiting'"  # its process waits for a person
+    "CASE WHEN known_state = 'running' AND waiting > 0 THEN 'waiting'"  # its process waits for approval
     " WHEN known_state IS NOT NULL THEN known_state WHEN state <> 'running' THEN state"
     " WHEN owner IN (SELECT value FROM json_each(:ended)) THEN 'lost'"
     " WHEN waiting > 0 THEN 'waiting' ELSE 'running' END"
@@ -70,7 +70,7 @@ _REASON = (
     " WHEN known_state = 'cancelled' THEN 'cancelled' ELSE stop_reason END"
 )
 _RUNS = "runs LEFT JOIN (SELECT key AS known_run, value AS known_state FROM json_each(:known)) ON known_run = run"
-"""The runs, with their states in a journal where it has them."""
+"""The runs, with their states in a journal if known."""
 _RUN = {
     "number": "number", "run_id": "run", "state": _STATE, "started": "started", "updated": "updated", "ended": "ended",
     "last": "last", "is_agent": "is_agent", "agent_role": "role", "memory_id": "memory", "model": "model",
@@ -101,7 +101,8 @@ _REVIEW = {
     "request_id": "request", "run_id": "run", "call_id": "call", "tool_name": "tool", "asked": "asked",
     "answered": "answered", "decision": "decision", "person": "person", "reason": "reason",
 }  # fmt: skip
-_EVENT = "number, kind, run, at, parent, call, tool, body, cut"
+_HEAD = "number, kind, run, at, parent, call, tool"
+_EVENT = f"{_HEAD}, body, cut"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,7 @@ class EventFilter:
 def find_runs(
     connection: sqlite3.Connection, wanted: RunFilter, limit: int, states: States = NO_STATES
 ) -> list[records.RunSummary]:
-    """Return a page of runs, newest first; ``states`` are those that a journal knows."""
+    """Return a page of runs, newest first; ``states`` are the states in a journal."""
     values = {
         **_describe_states(connection, states),
         "limit": limit,
@@ -150,14 +151,14 @@ def find_runs(
 
 
 def find_run(connection: sqlite3.Connection, run_id: str, states: States = NO_STATES) -> records.RunSummary | None:
-    """Return one run, or None; ``states`` has the one that a journal knows."""
+    """Return one run, or None; ``states`` has its state in a journal."""
     values = {**_describe_states(connection, states), "run": escape_surrogates(run_id)}
     rows = connection.execute(f"SELECT {', '.join(_RUN.values())} FROM {_RUNS} WHERE run = :run", values).fetchall()
     return next(iter(_build_runs(connection, rows)), None)
 
 
 def find_agents(connection: sqlite3.Connection, run_id: str, states: States = NO_STATES) -> list[records.AgentRun]:
-    """Return the agents of a run, in the order of their start."""
+    """Return a run's agents, in start order."""
     found = _select(connection, _AGENT, "agents WHERE run = ? ORDER BY number", escape_surrogates(run_id))
     run = find_run(connection, run_id, states)
     state = "" if run is None else run.state
@@ -172,7 +173,7 @@ def find_turns(connection: sqlite3.Connection, run_id: str, after: int, limit: i
 
 
 def find_calls(connection: sqlite3.Connection, run_id: str, after: int, limit: int) -> list[records.CallSummary]:
-    """Return a page of calls, in the order of their start."""
+    """Return a page of calls, in start order."""
     where = "calls WHERE run = ? AND number > ? ORDER BY number LIMIT ?"
     found = _select(connection, _CALL, where, escape_surrogates(run_id), after, limit)
     return [
@@ -184,15 +185,15 @@ def find_calls(connection: sqlite3.Connection, run_id: str, after: int, limit: i
 
 
 def find_reviews(connection: sqlite3.Connection, run_id: str) -> list[records.ReviewSummary]:
-    """Return the questions of a run, oldest first."""
+    """Return a run's review requests, oldest first."""
     found = _select(connection, _REVIEW, "reviews WHERE run = ? ORDER BY asked, rowid", escape_surrogates(run_id))
     return [records.ReviewSummary(**each) for each in found]
 
 
 def find_events(
-    connection: sqlite3.Connection, wanted: EventFilter, limit: int, max_text: int | None
+    connection: sqlite3.Connection, wanted: EventFilter, limit: int, max_text: int | None, *, has_values: bool = True
 ) -> list[records.HistoryEvent]:
-    """Return a page of events, in order."""
+    """Return a page of events, in order; without ``has_values``, texts are not even read."""
     conditions: list[str] = ["number > ?"]
     values: list[object] = [wanted.after]
     for column, value in (("run", wanted.run), ("call", wanted.call)):
@@ -203,12 +204,13 @@ def find_events(
         conditions.append("kind IN (SELECT value FROM json_each(?))")
         values.append(json.dumps(wanted.kinds))
     where = " AND ".join(conditions)
-    query = f"SELECT {_EVENT} FROM events WHERE {where} ORDER BY number LIMIT ?"
+    columns = _EVENT if has_values else f"{_HEAD}, '{{}}', NULL"
+    query = f"SELECT {columns} FROM events WHERE {where} ORDER BY number LIMIT ?"
     return [_build_event(row, max_text) for row in connection.execute(query, (*values, limit)).fetchall()]
 
 
 def find_event(connection: sqlite3.Connection, number: int) -> records.HistoryEvent | None:
-    """Return one event in full, also with the messages that an earlier run started with; None if there is none."""
+    """Return one event in full, including messages stored by an earlier run; None if there is none."""
     found = find_events(connection, EventFilter(number - 1), 1, None)
     if not found or found[0].number != number:
         return None
@@ -223,7 +225,7 @@ def find_last(connection: sqlite3.Connection) -> int:
 
 
 def delete_runs(connection: sqlite3.Connection, before: float, states: States = NO_STATES) -> int:
-    """Delete the runs that ended, or were lost, and were not changed since a time; return how many."""
+    """Delete ended and lost runs without changes since a time; return their number."""
     values = {**_describe_states(connection, states), "before": before}
     old = f"SELECT run FROM {_RUNS} WHERE updated <= :before AND {_STATE} NOT IN ('queued', 'running', 'waiting')"
     runs = json.dumps([run for (run,) in connection.execute(old, values)])
@@ -240,7 +242,7 @@ def _list_conditions(wanted: RunFilter, *, has_states: bool) -> Iterator[str]:
     if wanted.state is not None:
         stored = {"lost": "'running'", "waiting": "'running', 'waiting'"}.get(wanted.state, ":state")
         if not has_states:
-            yield f"state IN ({stored})"  # finds few rows by an index
+            yield f"state IN ({stored})"  # an index finds few rows
         yield f"{_STATE} = :state"
     if wanted.tool is not None:
         yield "EXISTS (SELECT 1 FROM calls WHERE calls.run = runs.run AND tool = :tool)"
@@ -257,13 +259,13 @@ def _like(text: str) -> str:
 
 
 def _describe_states(connection: sqlite3.Connection, states: States) -> dict[str, str]:
-    """Return the values by which the states of runs are found."""
+    """Return the query parameters for run states."""
     known = {escape_surrogates(run): state for run, state in states.items()}
     return {"ended": _find_ended_owners(connection), "known": json.dumps(known)}
 
 
 def _find_ended_owners(connection: sqlite3.Connection) -> str:
-    """Return the processes that have ended while their runs had not, as a JSON array."""
+    """Return the dead processes of unfinished runs, as a JSON array."""
     owners = connection.execute("SELECT DISTINCT owner FROM runs WHERE state = 'running'").fetchall()
     return json.dumps([owner for (owner,) in owners if _has_ended(owner)])
 
@@ -285,7 +287,7 @@ def _build_runs(connection: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> 
 
 
 def _find_people(connection: sqlite3.Connection, runs: list[str]) -> dict[str, tuple[str, ...]]:
-    """Return who answered the questions of runs, in order, each once."""
+    """Return the distinct people who answered runs' requests, in order."""
     query = (
         "SELECT run, person FROM reviews WHERE run IN (SELECT value FROM json_each(?)) AND person <> ''"
         " ORDER BY answered"
@@ -297,7 +299,7 @@ def _find_people(connection: sqlite3.Connection, runs: list[str]) -> dict[str, t
 
 
 def _complete_agent(values: dict[str, Any], run_state: str) -> dict[str, Any]:
-    """Return the fields of an agent that are stored in another form; one that did not end has the state of its run."""
+    """Return an agent's converted fields; an unfinished agent has its run's state."""
     state, reason = values["state"], values["stop_reason"]
     if state in _OPEN and run_state not in ("", "running", "waiting"):
         state, reason = run_state, "cancelled" if run_state == "cancelled" else reason

@@ -7,77 +7,77 @@ from typing import Any, Literal, TypeAlias
 
 from toolsemble._runtime.metrics import Outcome
 from toolsemble.events import Event
-from toolsemble.telemetry._event_json import read_event
+from toolsemble.telemetry._trace_file import read_event
 
 RunState: TypeAlias = Literal["queued", "running", "waiting", "done", "failed", "cancelled", "lost"]
-"""The state of a run: "queued" if it was interrupted, and a journal has it for another process; "waiting" for a person;
-"lost" if its process ended before the run did."""
+"""The state of a run: "queued" if it was interrupted and is resumable from a journal; "waiting" for approval; "lost" if
+its process died before the run ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """One run, with everything that happened inside it counted.
+    """One run, with totals of everything inside it.
 
-    The calls of a toolbox without an agent are runs, too; these have no model and no prompt.
+    Calls of a toolbox without an agent are runs too, without model and prompt.
 
     >>> RunSummary(number=1, run_id="order-7", state="done", started=0.0, updated=2.5, ended=2.5).seconds
     2.5
     """
 
     number: int
-    """The number of its first event; runs are listed by it, the newest first."""
+    """The number of its first event; runs are sorted by it, newest first."""
     run_id: str
     """The id of the run."""
     state: RunState
-    """The state, as far as it is known."""
+    """The last known state."""
     started: float
-    """When it began, in seconds since the epoch."""
+    """Its start, in seconds since the epoch."""
     updated: float
-    """When its latest event happened."""
+    """The time of its latest event."""
     ended: float | None = None
-    """When it ended; None if it did not."""
+    """Its end; None if it has not ended."""
     last: int = 0
     """The number of its latest event."""
     is_agent: bool = True
-    """Whether it is the run of an agent; else it is a call of a toolbox."""
+    """Whether it is an agent run; else it is a toolbox call."""
     agent_role: str = "unknown"
     """The role of the agent."""
     memory_id: str = "default"
-    """The conversation or user that it belongs to."""
+    """Its conversation or user."""
     model: str = ""
     """The name of the model."""
     prompt: str = ""
-    """The start of the last message that it was asked with; for a call without an agent, of the call."""
+    """The start of the last prompt message; for a call without an agent, of the call."""
     answer: str = ""
     """The start of its answer."""
     stop_reason: str = ""
-    """Why it ended, or does not go on now, as in :attr:`~toolsemble.agent.AgentResult.stop_reason`; else empty."""
+    """Why it ended or stopped, as in :attr:`~toolsemble.agent.AgentResult.stop_reason`; else empty."""
     error: str = ""
     """The exception that it raised, with its class name; empty if there is none."""
     turns: int = 0
-    """The number of the model's replies, including those of nested agents."""
+    """The number of model replies, including nested agents' replies."""
     calls: int = 0
-    """The number of calls, including those inside other calls."""
+    """The number of calls, including nested ones."""
     failures: int = 0
-    """The number of calls that failed; those that were cancelled, or wait, did not."""
+    """The number of failed calls, without cancelled and waiting ones."""
     repairs: int = 0
-    """The number of repairs of arguments."""
+    """The number of argument repairs."""
     retries: int = 0
-    """The number of retries of calls and of model requests."""
+    """The number of retries of calls and model requests."""
     waiting: int = 0
-    """The number of questions that no reviewer has answered."""
+    """The number of pending review requests."""
     reviews: int = 0
-    """The number of questions to reviewers."""
+    """The number of review requests."""
     reviewers: tuple[str, ...] = ()
-    """The people who answered, as far as they are known."""
+    """The people who answered, if known."""
     nested: int = 0
-    """The number of agents that ran inside calls."""
+    """The number of nested agents."""
     input_tokens: int = 0
-    """The tokens of all requests."""
+    """The input tokens of all requests."""
     output_tokens: int = 0
-    """The tokens of all replies."""
+    """The output tokens of all replies."""
     cached_tokens: int = 0
-    """The tokens of requests that the provider had cached."""
+    """The cached input tokens."""
     cost: float | None = None
     """The price of all tokens; None without prices."""
 
@@ -89,7 +89,7 @@ class RunSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentRun:
-    """One agent inside a run: the outermost one, or one that ran in a call.
+    """One agent of a run: the outermost or a nested one.
 
     >>> AgentRun(number=4, run_id="order-7", parent_id="call_1", state="running", started=0.0).parent_id
     'call_1'
@@ -100,25 +100,25 @@ class AgentRun:
     run_id: str
     """The id of the run."""
     parent_id: str
-    """The id of the call that it ran in; empty for the outermost agent."""
+    """The id of its enclosing call; empty for the outermost agent."""
     state: RunState
     """Its state."""
     started: float
-    """When it began, in seconds since the epoch."""
+    """Its start, in seconds since the epoch."""
     ended: float | None = None
-    """When it ended; None if it did not."""
+    """Its end; None if it has not ended."""
     agent_role: str = "unknown"
     """The role of the agent."""
     model: str = ""
     """The name of the model."""
     tools: tuple[str, ...] = ()
-    """The names of the tools that it was offered."""
+    """The names of its tools."""
     prompt: str = ""
-    """The start of the last message that it was asked with."""
+    """The start of its last prompt message."""
     answer: str = ""
     """The start of its answer."""
     stop_reason: str = ""
-    """Why it ended; empty if it did not."""
+    """Why it ended; empty if it has not ended."""
     error: str = ""
     """The exception that it raised, with its class name."""
     turns: int = 0
@@ -144,19 +144,19 @@ class TurnSummary:
     run_id: str
     """The id of the run."""
     turn: int
-    """The number of the reply of its agent, starting at 1."""
+    """The agent's reply number, starting at 1."""
     at: float
-    """When the reply was complete, in seconds since the epoch."""
+    """The completion time, in seconds since the epoch."""
     duration: float
-    """The seconds that the reply took, including retries."""
+    """The duration in seconds, including retries."""
     parent_id: str = ""
-    """The id of the call that its agent ran in; empty for the outermost agent."""
+    """The id of its agent's enclosing call; empty for the outermost agent."""
     model: str = ""
     """The name of the model."""
     text: str = ""
     """The start of its text."""
     calls: tuple[str, ...] = ()
-    """The names of the tools that it calls."""
+    """The names of the called tools."""
     stop_reason: str = ""
     """Why the model stopped."""
     input_tokens: int = 0
@@ -170,7 +170,7 @@ class TurnSummary:
 
     @property
     def started(self) -> float:
-        """When the model was asked, in seconds since the epoch."""
+        """The time of the request, in seconds since the epoch."""
         return self.at - self.duration
 
 
@@ -191,42 +191,42 @@ class CallSummary:
     tool_name: str
     """The name of the tool."""
     started: float
-    """When it began, in seconds since the epoch."""
+    """Its start, in seconds since the epoch."""
     parent_id: str = ""
-    """The id of the call around it; empty if there is none."""
+    """The id of the enclosing call; empty if there is none."""
     turn: int = 0
-    """The number of the reply that asked for it; 0 for a call without an agent, and inside other calls."""
+    """The number of the requesting reply; 0 without an agent, and for nested calls."""
     ended: float | None = None
-    """When it ended; None if it did not."""
+    """Its end; None if it has not ended."""
     finished: int | None = None
     """The number of the event with its result; None if it has none."""
     duration: float | None = None
-    """The duration in seconds, without the time of reviewers."""
+    """The duration in seconds, excluding review time."""
     outcome: Outcome | None = None
-    """The outcome; None if it did not end, or was interrupted: the run paused, or its process was killed."""
+    """The outcome; None if it has not ended or was interrupted by a pause or a kill."""
     arguments: str = ""
     """The start of its arguments, as JSON text."""
     text: str = ""
-    """The start of what the model was told."""
+    """The start of the reply text."""
     repairs: int = 0
-    """The number of repairs of its arguments."""
+    """The number of argument repairs."""
     retries: int = 0
     """The number of its retries."""
     progress: float | None = None
-    """The part of the work that is done, as the tool reported it last; None: unknown."""
+    """The fraction last reported as progress; None: unknown."""
     message: str = ""
-    """What the tool said that it is doing."""
+    """The last progress message."""
     is_cached: bool = False
     """Whether the result came from a cache."""
     is_timed_out: bool = False
     """Whether it reached its timeout."""
     digest: str = ""
-    """A digest of its whole arguments and of all that the model was told; empty if it did not end."""
+    """A digest of its full arguments and reply text; empty if it has not ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewSummary:
-    """One question to a reviewer, and the answer.
+    """One review request, and the answer.
 
     >>> ReviewSummary(
     ...     request_id="q1", run_id="order-7", call_id="call_1", tool_name="refund", asked=0.0
@@ -237,21 +237,21 @@ class ReviewSummary:
     request_id: str
     """The id of the request."""
     run_id: str
-    """The id of the run that waits."""
+    """The id of the waiting run."""
     call_id: str
-    """The id of the call that waits."""
+    """The id of the waiting call."""
     tool_name: str
     """The name of the tool."""
     asked: float
-    """When it was asked, in seconds since the epoch."""
+    """The request time, in seconds since the epoch."""
     answered: float | None = None
-    """When it was answered, or nobody waited any more; None if it is open."""
+    """The time of the answer or withdrawal; None if it is open."""
     decision: Literal["continue", "edit", "reject", "withdrawn"] | None = None
     """The decision; "withdrawn" if the call ended without one; None if it is open."""
     person: str = ""
-    """Who decided, if the reviewer said so."""
+    """The person who decided, if the reviewer reports it."""
     reason: str = ""
-    """The reason of a rejection."""
+    """The reason for a rejection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,15 +264,15 @@ class HistoryEvent:
     """
 
     number: int
-    """Its number: later events have greater ones, and none is used twice."""
+    """Its number: increasing and never reused."""
     kind: str
     """The kind of the event, such as "call_started"."""
     run_id: str
     """The id of its run."""
     at: float
-    """When it happened, in seconds since the epoch."""
+    """The time, in seconds since the epoch."""
     parent_id: str = ""
-    """The id of the call around it; empty if there is none."""
+    """The id of the enclosing call; empty if there is none."""
     call_id: str = ""
     """The id of its call; empty for the events of runs."""
     tool_name: str = ""
@@ -280,11 +280,11 @@ class HistoryEvent:
     values: dict[str, Any] = field(default_factory=dict)
     """The event as JSON values, as in trace files; the start of a run may have ``earlier`` in place of messages."""
     cut: dict[str, int] = field(default_factory=dict)
-    """The texts that were cut, as JSON pointers into ``values``, with their full length."""
+    """The truncated texts, as JSON pointers into ``values``, with their original length."""
 
     @property
     def event(self) -> Event:
-        """The event as an object of :mod:`toolsemble.events`; raise ``ValueError`` if it was cut or is not readable."""
-        if self.cut or "earlier" in self.values:
+        """The event as an object of :mod:`toolsemble.events`; raise ``ValueError`` if truncated or unreadable."""
+        if self.cut or "earlier" in self.values or not self.values:
             raise ValueError(f"event {self.number} was cut; take it whole from event({self.number})")
         return read_event(self.values)

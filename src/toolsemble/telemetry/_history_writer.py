@@ -1,4 +1,4 @@
-"""The writer of a run history: what each event changes in the tables."""
+"""The writer of a run history: the table changes for each event."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from toolsemble._vocabulary.serialization import compact_json
 from toolsemble.telemetry import _history_conversations as conversations
 from toolsemble.telemetry._history_queries import cut_texts
 
-# A number of an event is never used again, also if the latest events are deleted: browsers continue after it.
+# Event numbers are never reused, even if the latest events are deleted: browsers continue after them.
 _TABLES = """
     CREATE TABLE events (
         number INTEGER PRIMARY KEY AUTOINCREMENT, run TEXT NOT NULL, parent TEXT NOT NULL, call TEXT NOT NULL,
@@ -69,7 +69,7 @@ _TABLES = """
 
 
 def _add_conversations(connection: sqlite3.Connection) -> None:
-    """Add the table that version 1 did not have; the starts of its runs stay whole."""
+    """Add the table missing in version 1; its run starts stay stored in full."""
     for statement in conversations.TABLES.split(";"):
         connection.execute(statement)
 
@@ -105,11 +105,11 @@ _ADD_COST = "cost = CASE WHEN ? IS NULL THEN cost ELSE coalesce(cost, 0) + ? END
 
 
 class EventWriter:
-    """A writer of events in one transaction: it adds their rows, and counts them in those of their run.
+    """A writer of events in one transaction: it adds their rows and updates the counts of their run.
 
     >>> from toolsemble.events import CacheHit
     >>> from toolsemble._runtime.storage.sqlite import Database
-    >>> from toolsemble.telemetry._event_json import write_event
+    >>> from toolsemble.telemetry._trace_file import write_event
     >>> from toolsemble.telemetry._history_writer import KIND
     >>> with Database(None, KIND).writing() as connection:
     ...     EventWriter(connection, "me", 1000).add(write_event(CacheHit("search", "c1", run_id="r1")))
@@ -139,11 +139,11 @@ class EventWriter:
         self.execute(f"UPDATE runs SET {change} WHERE run = ?", *values, run)
 
     def change_agent(self, row: _Row, change: str, *values: Any) -> None:
-        """Change the row of the agent of an event."""
+        """Change the row of an event's agent."""
         self.execute(f"UPDATE agents SET {change} WHERE {_LATEST_AGENT}", *values, row.run, row.parent)
 
     def change_call(self, row: _Row, change: str, *values: Any) -> bool:
-        """Change the row of the call of an event; a model may use the same id in several turns.
+        """Change the row of an event's call; a model may reuse an id in several turns.
 
         Return whether there is one.
         """
@@ -153,7 +153,7 @@ class EventWriter:
     def _insert(self, values: dict[str, Any]) -> _Row:
         begun = conversations.shorten(self._connection, values) if values["kind"] == "run_started" else None
         body, cut = self._write(values if begun is None else begun.values)
-        request = values.get("request") or {}  # the events of reviews have their ids in the request
+        request = values.get("request") or {}  # review events have their ids in the request
         run, parent, call, tool = (_to_text(values.get(name) or request.get(name) or "") for name in _IDS)
         kind, at = str(values["kind"]), float(values["at"])
         added = self.execute(
@@ -166,15 +166,15 @@ class EventWriter:
         return row
 
     def _write(self, values: dict[str, Any]) -> tuple[str, str | None]:
-        """Return the JSON text of values, with long texts cut, and the lengths of those."""
+        """Return the JSON text of values with long texts truncated, and their lengths."""
         body = compact_json(values)
-        if len(body) <= self._max_text:  # no text in it is longer
+        if len(body) <= self._max_text:  # it contains no longer text
             return body, None
         kept, lengths = cut_texts(values, self._max_text)
         return compact_json(kept), compact_json(lengths)
 
     def _touch_run(self, row: _Row) -> bool:
-        """Add the run of an event, if it is new, and note that something happened in it.
+        """Add an event's run if it is new, and update its latest event.
 
         Return whether it moved: another process wrote the event before a start or an end.
         """
@@ -183,7 +183,7 @@ class EventWriter:
         if row.kind in ("run_started", "run_finished"):
             known = self.execute("SELECT owner FROM runs WHERE run = ?", row.run).fetchone()
             if known is not None and row.text("stop_reason") == "taken_over":
-                (owner,) = known  # the process that drives the run now
+                (owner,) = known  # the run's current driver
         self.execute(
             "INSERT INTO runs (number, run, started, updated, last, owner, role, memory)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run) DO UPDATE SET"
@@ -194,7 +194,7 @@ class EventWriter:
 
 
 class _Row(NamedTuple):
-    """An event with the columns of its row."""
+    """An event with its row's columns."""
 
     number: int
     run: str
@@ -205,10 +205,10 @@ class _Row(NamedTuple):
     at: float
     values: Mapping[str, Any]
     is_moved: bool = False
-    """Whether another process wrote the event of the run before this one."""
+    """Whether another process wrote the run's previous event."""
 
     def text(self, name: str) -> str:
-        """Return a value of the event, or of its request, as text; "" if there is none."""
+        """Return a value of the event or its request as text; "" if there is none."""
         found = self.values.get(name)
         return _to_text((self.values.get("request") or {}).get(name, "") if found is None else found)
 
@@ -241,9 +241,9 @@ def _start_run(writer: EventWriter, row: _Row) -> None:
 
 
 def _continues(writer: EventWriter, row: _Row) -> bool:
-    """Return whether an agent that starts goes on with what it did before: it waited, or its process ended.
+    """Return whether a starting agent resumes: it was waiting, or its process died.
 
-    The process may have ended before anything was recorded in a journal; then the event does not say so.
+    The process may have died before the first journal record; then the event does not say so.
     """
     query = f"SELECT number, state FROM agents WHERE {_LATEST_AGENT}"
     known = writer.execute(query, row.run, row.parent).fetchone()
@@ -256,7 +256,7 @@ def _continues(writer: EventWriter, row: _Row) -> bool:
 
 
 def _has_restarted(writer: EventWriter, run: str, number: int) -> bool:
-    """Return whether a run was started again after an event."""
+    """Return whether a run was restarted after an event."""
     query = "SELECT 1 FROM events WHERE run = ? AND number > ? AND kind = 'run_started' AND parent = '' LIMIT 1"
     return writer.execute(query, run, number).fetchone() is not None
 
@@ -283,7 +283,7 @@ def _count_model_retry(writer: EventWriter, row: _Row) -> None:
 
 def _end_run(writer: EventWriter, row: _Row) -> None:
     if row.text("stop_reason") == "taken_over" and row.is_moved:
-        return  # the process that drives it now says how it goes on
+        return  # its current driver reports how it continues
     error = ": ".join(filter(None, (row.text("error_type"), row.text("error"))))[:_PREVIEW]
     state = _find_state(row)
     ended = row.at if state in _FINAL else None
@@ -299,7 +299,7 @@ def _end_run(writer: EventWriter, row: _Row) -> None:
 
 
 def _interrupt_calls(writer: EventWriter, row: _Row) -> None:
-    """End the calls of a run that ends, or is made anew: what has not ended by then never will."""
+    """End the open calls of a run that ends or starts over: they will never finish."""
     writer.execute("UPDATE calls SET ended = ? WHERE run = ? AND ended IS NULL", row.at, row.run)
     writer.change_run(row.run, "open_calls = 0")
 
@@ -328,7 +328,7 @@ def _add_call(writer: EventWriter, row: _Row, started: float, arguments: str) ->
 
 
 def _is_started_again(writer: EventWriter, row: _Row) -> bool:
-    """Return whether a call has begun before its process was killed, so early that the next one did not know it."""
+    """Return whether a call was started by a killed process before it was recorded in the journal."""
     query = f"SELECT number, finished FROM calls WHERE {_LATEST_CALL}"
     known = writer.execute(query, row.run, row.call, row.tool).fetchone()
     return known is not None and known[1] is None and _has_restarted(writer, row.run, known[0])
@@ -338,7 +338,7 @@ def _end_call(writer: EventWriter, row: _Row) -> None:
     outcome, text, arguments = row.text("outcome"), _find_text(row), row.text("arguments")
     query = f"SELECT outcome FROM calls WHERE {_LATEST_CALL}"
     known = writer.execute(query, row.run, row.call, row.tool).fetchone()
-    if known is None:  # it began in a process without this sink
+    if known is None:  # it started in a process without this sink
         _add_call(writer, row, row.at - (row.values.get("duration") or 0.0), arguments[:_PREVIEW])
         known = (None,)
     writer.change_call(
@@ -348,7 +348,7 @@ def _end_call(writer: EventWriter, row: _Row) -> None:
         *(row.at, row.number, row.values.get("duration"), outcome, text[:_PREVIEW], _digest(arguments, text)),
         *(arguments, arguments[:_PREVIEW]),
     )
-    # A call that was cancelled in flight may be made again by the next driver of its run, and then ends twice.
+    # The run's next driver may repeat a call that was cancelled in flight, which then ends twice.
     change = "open_calls = max(open_calls - 1, 0), failures = failures + ?"
     writer.change_run(row.run, change, int(outcome in _FAILED) - int(known[0] in _FAILED))
     _withdraw_reviews(writer, row)
@@ -360,7 +360,7 @@ def _end_call(writer: EventWriter, row: _Row) -> None:
 
 
 def _withdraw_reviews(writer: EventWriter, row: _Row) -> None:
-    """Close the questions of a call that has ended without an answer."""
+    """Close the requests of a call that ended without an answer."""
     if writer.execute(f"{_WITHDRAW} AND call = ?", row.at, row.run, row.call).rowcount:
         writer.change_run(row.run, f"waiting = ({_OPEN_REVIEWS})", row.run)
 
@@ -369,7 +369,7 @@ def _count_repairs(writer: EventWriter, row: _Row) -> None:
     count = len(row.values.get("repairs") or ())
     query = f"SELECT repairs FROM calls WHERE {_LATEST_CALL}"
     (known,) = writer.execute(query, row.run, row.call, row.tool).fetchone() or (0,)
-    writer.change_call(row, "repairs = ?", count)  # a call that begins again has the same repairs
+    writer.change_call(row, "repairs = ?", count)  # a restarted call has the same repairs
     writer.change_run(row.run, "repairs = repairs + ?", count - known)
 
 
@@ -407,7 +407,7 @@ def _has_review(writer: EventWriter, id_: str) -> bool:
 def _close_review(writer: EventWriter, row: _Row) -> None:
     request, decision = row.values["request"], row.values.get("decision") or {}
     if not _has_review(writer, _to_text(request.get("id", ""))):
-        _open_review(writer, row)  # its process was killed after it had stored the request, and before the event
+        _open_review(writer, row)  # its process was killed after storing the request, before the event
     answer = (_to_text(decision.get(name) or "")[:_PREVIEW] for name in ("decision", "person", "reason"))
     writer.execute(
         "UPDATE reviews SET answered = ?, decision = ?, person = ?, reason = ? WHERE request = ?",
@@ -434,18 +434,18 @@ _CHANGES: dict[str, Callable[[EventWriter, _Row], None]] = {
 
 
 def _find_state(row: _Row) -> str:
-    """Return the state of a run that has ended, or that does not go on here."""
+    """Return the state of a run that has ended or stopped in this process."""
     return _STATES.get(row.text("stop_reason")) or ("failed" if row.text("error_type") else "done")
 
 
 def _find_prompt(values: Mapping[str, Any]) -> str:
-    """Return the start of the last message of a user."""
+    """Return the start of the last user message."""
     texts = [each.get("text") for each in values.get("messages") or () if each.get("role") == "user"]
     return _to_text(texts[-1] or "")[:_PREVIEW] if texts else ""
 
 
 def _find_text(row: _Row) -> str:
-    """Return what the model was told, or the exception that was raised."""
+    """Return the reply text, or the raised exception."""
     result = row.values.get("result")
     if not result:
         return f"{row.text('error_type')}: {row.text('error')}"
@@ -458,5 +458,5 @@ def _digest(*texts: str) -> str:
 
 
 def _to_text(value: Any) -> str:
-    """Return a value as text that a database can store."""
+    """Return a value as storable text."""
     return escape_surrogates(value if isinstance(value, str) else compact_json(value))

@@ -9,16 +9,16 @@ DURATION_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 """The upper bounds of the buckets for the duration of calls, in seconds."""
 
 TOKEN_BUCKETS = tuple(4**power for power in range(14))
-"""The upper bounds of the buckets for tokens, as the conventions of OpenTelemetry suggest."""
+"""The upper bounds of the buckets for tokens, from OpenTelemetry's conventions."""
 
 _MAX_LENGTH = 64
 _OTHER = "other"
 
 
 class MetricNames:
-    """Valid names for metrics, up to a maximum number; all further ones become ``other``.
+    """Valid metric names, up to a maximum number; any more become ``other``.
 
-    So a name that contains text of a model can neither break the metrics nor fill the memory.
+    So a name that contains model text can neither break the metrics nor exhaust memory.
 
     >>> names = MetricNames(most=2)
     >>> [names.clean(each) for each in ("pages", "pages read!", "third", "pages")]

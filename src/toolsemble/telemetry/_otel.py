@@ -56,7 +56,7 @@ class OpenTelemetryMetrics:
     def __init__(self, meter_provider: MeterProvider | None = None) -> None:
         """Create the instruments; raise an error if the package is not installed.
 
-        :param meter_provider: creates the instruments; by default the provider of the process
+        :param meter_provider: creates the instruments; default: the process's provider
         """
         meters = import_extra("opentelemetry.metrics", extra="otel", user="OpenTelemetryMetrics")
         self._meter = meters.get_meter("toolsemble", meter_provider=meter_provider)
@@ -88,7 +88,7 @@ class OpenTelemetryMetrics:
         self._cost = self._meter.create_counter("toolsemble.model.cost", "1", "Price of the tokens, where it is known")
 
     def record_reply(self, event: ModelReplied) -> None:
-        """Record the tokens, the duration and the price of a reply of a model."""
+        """Record the tokens, duration and price of a model reply."""
         attributes = {"gen_ai.operation.name": "chat", "gen_ai.request.model": preview(event.model, _MAX_ROLE)}
         self._requests.record(event.duration, attributes)
         if event.usage is not None:
@@ -135,7 +135,7 @@ class OpenTelemetryMetrics:
         return instrument
 
     def _tagged(self, tool_name: str, agent_role: str, tags: Tags | None) -> dict[str, str]:
-        """Return the attributes of a custom measurement; tags cannot replace those of the library."""
+        """Return the attributes of a custom measurement; tags cannot replace the library's attributes."""
         known = self._attributes(tool_name, agent_role)
         if not tags:
             return known
@@ -147,7 +147,7 @@ class OpenTelemetryMetrics:
         known = self._known.get(key)
         if known is None:
             known = _build_attributes(*key)
-            if len(self._known) < _MOST_KNOWN:  # roles may contain text of models, so their number is unbounded
+            if len(self._known) < _MOST_KNOWN:  # roles may contain model text, so their number is unbounded
                 self._known[key] = known
         return known
 
@@ -190,7 +190,7 @@ CONTENT_ATTRIBUTES: Mapping[str, Callable[[Any], Attributes]] = {
     "gen_ai.output.messages": _write_output,
     "gen_ai.tool.definitions": _write_tools,
 }
-"""How messages and tools are written, by the name of the attribute that has them."""
+"""The writers of messages and tools, by attribute name."""
 
 
 def write_message(message: Any) -> dict[str, Any]:
@@ -216,7 +216,7 @@ def _parts(message: Any) -> Iterator[dict[str, Any]]:
 
 
 def _write_content(content: Content) -> dict[str, Any]:
-    """Return a text, or what kind of media there are; their bytes would be larger than all the rest."""
+    """Return a text, or the kind of media without its bytes, which would be larger than everything else."""
     if isinstance(content, TextContent):
         return _text(content.text)
     kind = media_type(content)
@@ -238,10 +238,10 @@ _NORMAL = {"parked", "interrupted", "taken_over", "cancelled"}  # the stop reaso
 
 
 class OpenTelemetry(ScopedSink):
-    """A sink that creates spans and metrics of calls, and of the runs and model requests of an agent.
+    """A sink that creates spans and metrics for calls, and for an agent's runs and model requests.
 
-    The span is current while the body runs, in the thread, the task or the worker process of the call. Without
-    providers it uses those of the process.
+    The span is current while the body runs, in the call's thread, task or worker process. Without providers it uses the
+    process's global providers.
 
     >>> from opentelemetry.sdk.trace import TracerProvider
     >>> from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -273,8 +273,8 @@ class OpenTelemetry(ScopedSink):
     ) -> None:
         """Set the providers; raise an error if the package is not installed.
 
-        :param tracer_provider: creates the spans; by default the provider of the process
-        :param meter_provider: creates the metrics; by default the provider of the process
+        :param tracer_provider: creates the spans; default: the process's provider
+        :param meter_provider: creates the metrics; default: the process's provider
         :param arguments: whether spans contain the arguments of calls, with secrets masked
         :param results: whether spans contain the results for the model, with secrets masked
         :param messages: whether spans of runs and model requests contain messages and tools, with secrets masked
@@ -308,14 +308,14 @@ class OpenTelemetry(ScopedSink):
         return partial(self._end, self._start(f"execute_tool {context.tool_name}", attributes))
 
     def enter(self, operation: str, facts: Mapping[str, Any]) -> Callable[[BaseException | None, Any], None]:
-        """Start the span of a run or of a model request; return a function that ends it."""
+        """Start the span of a run or model request; return a function that ends it."""
         name = facts.get(_NAME_ATTRIBUTE.get(operation, ""), "")
         kind = self._kinds.CLIENT if operation == "chat" else self._kinds.INTERNAL
         attributes = {"gen_ai.operation.name": operation, **self._write(facts)}
         return partial(self._end_operation, self._start(f"{operation} {_shorten(name)}".rstrip(), attributes, kind))
 
     def emit(self, event: Any) -> None:
-        """Add an event to the span of its call, or count a reply of a model."""
+        """Add an event to its call's span, or count a model reply."""
         if event.kind == "model_replied":
             self.metrics.record_reply(event)
             return
@@ -326,7 +326,7 @@ class OpenTelemetry(ScopedSink):
             opened.span.add_event(f"toolsemble.{event.kind}", attributes(event))
 
     def pack(self) -> Callable[[], None]:
-        """Return a function that continues the trace in a worker process, with the providers of that process."""
+        """Return a function that continues the trace in a worker process, with that process's providers."""
         carrier: dict[str, str] = {}
         for each in _propagators():
             each.inject(carrier)
@@ -385,7 +385,7 @@ class OpenTelemetry(ScopedSink):
             span.set_attribute("gen_ai.tool.call.result", self._cut(ending.result.text))
 
     def _cut(self, text: str) -> str:
-        # Only the part within the limit is processed: a result can be large.
+        # Only the part within the limit is processed, because a result can be large.
         shown = escape_surrogates(text[: self._limit])
         return shown if len(text) <= self._limit else f"{shown}... [truncated, full length: {len(text)} chars]"
 
@@ -408,14 +408,14 @@ class _OpenSpan:
         self.span = span
         self.outer_token = outer_token
         self.token: Any = None
-        self.reason = ""  # why it failed, if an event says so
+        self.reason = ""  # the failure reason, if an event reports it
 
 
 _current: ContextVar[_OpenSpan | None] = ContextVar("toolsemble.span", default=None)
 
 _NAME_ATTRIBUTE = {"invoke_agent": "gen_ai.agent.name", "chat": "gen_ai.request.model"}
 
-# No text of models or services except error messages: events cannot be turned off by a setting.
+# No model or service texts except error messages: no setting turns events off.
 _EVENT_ATTRIBUTES: dict[str, Callable[[Any], dict[str, Any]]] = {
     "call_repaired": lambda event: {"repairs": len(event.repairs)},
     "call_retried": lambda event: {
@@ -432,7 +432,7 @@ _EVENT_ATTRIBUTES: dict[str, Callable[[Any], dict[str, Any]]] = {
 
 
 def _find_mark(ending: FinishedCall) -> str | None:
-    """Return the attribute of a call that has not ended, or was cancelled: neither is an error of the tool."""
+    """Return the attribute of an unfinished or cancelled call: neither is a tool error."""
     if ending.is_paused:
         return "toolsemble.paused"
     if ending.is_interrupted:
@@ -441,7 +441,7 @@ def _find_mark(ending: FinishedCall) -> str | None:
 
 
 def _is_normal(error: BaseException, facts: Mapping[str, Any]) -> bool:
-    """Return whether nothing is wrong with an operation: it waits, continues elsewhere, or was cancelled."""
+    """Return whether an operation stopped without an error: it waits, continues elsewhere, or was cancelled."""
     return facts.get("toolsemble.stop_reason") in _NORMAL or determine_outcome(None, error) == "cancelled"
 
 
@@ -457,7 +457,7 @@ def _to_json(value: Any) -> str:
 
 
 def _propagators() -> tuple[Any, ...]:
-    """Return the propagators between our own processes, independent of those of the program."""
+    """Return the propagators between our own processes, independent of the program's."""
     trace = import_extra("opentelemetry.trace.propagation.tracecontext", extra="otel", user="OpenTelemetry")
     baggage = import_extra("opentelemetry.baggage.propagation", extra="otel", user="OpenTelemetry")
     return trace.TraceContextTextMapPropagator(), baggage.W3CBaggagePropagator()

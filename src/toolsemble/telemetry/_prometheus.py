@@ -53,7 +53,7 @@ class PrometheusMetrics(ScopedSink):
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         """Register the collectors, or reuse existing ones; raise an error if the package is not installed.
 
-        :param registry: the registry; by default the one of the process
+        :param registry: the registry; default: the process's registry
         """
         client = import_extra("prometheus_client", extra="prometheus", user="PrometheusMetrics")
         self._registry = client.REGISTRY if registry is None else registry
@@ -61,11 +61,11 @@ class PrometheusMetrics(ScopedSink):
 
     @property
     def metrics(self) -> PrometheusMetrics:  # type: ignore[override]  # they cannot be replaced
-        """The metrics themselves: as a sink they count calls, too."""
+        """The metrics themselves: as a sink, they also count calls."""
         return self
 
     def emit(self, event: Any) -> None:
-        """Count a reply of a model; other events are counted as calls."""
+        """Count a model reply; other events are counted as calls."""
         if event.kind == "model_replied":
             self._collectors.add_reply(event)
 
@@ -122,7 +122,7 @@ class _Collectors:
         self._cost = self._register(client.Counter, "cost", about, ("model",), **model)
 
     def add_reply(self, event: Any) -> None:
-        """Count the tokens, the duration and the price of a reply of a model."""
+        """Count the tokens, duration and price of a model reply."""
         self._requests(event.model).observe(event.duration)
         if event.usage is not None:
             self._tokens(event.model, "input").inc(event.usage.input)
@@ -132,7 +132,7 @@ class _Collectors:
 
     def counter(self, name: str, tags: Tags) -> _Family:
         """Return the counter of a name."""
-        # The suffix is added to every counter, and would be doubled.
+        # The suffix is added to every counter, and would be duplicated.
         clean = self._names.clean(name.removesuffix("_total"))
         return self._get_or_create(self._client.Counter, clean, "", "Custom counter of tools", tuple(tags))
 
@@ -155,7 +155,7 @@ class _Collectors:
         try:
             family = self._register(kind, name if number == 1 else f"{name}_{number}", description, labels)
         except ToolDefinitionError:
-            # The name is taken by another collector; that must not make the tool fail.
+            # The name is taken by another collector, which must not fail the tool.
             return self._create(kind, name, description, tags, number + 1)
         family.tags = known
         return family
@@ -173,7 +173,7 @@ class _Collectors:
 
 
 class _Family:
-    """A collector with children for labels, up to a maximum number; all further ones share a child."""
+    """A collector with children for labels, up to a maximum number; any more share one child."""
 
     __slots__ = ("_children", "_collector", "_most", "_rest", "tags")
 
@@ -183,7 +183,7 @@ class _Family:
         self._rest = (_OTHER,) * min(labels, len(_LABELS))
         self._children: dict[tuple[str, ...], Any] = {}
         self.tags: tuple[str, ...] = ()
-        """The tags of a custom collector, those of its first use; others are left out."""
+        """A custom collector's tags, from its first use; others are dropped."""
 
     def tagged(self, tool_name: str, agent_role: str, tags: Tags) -> Any:
         """Return the child for a tool, a role and tags."""
@@ -194,7 +194,7 @@ class _Family:
 
     def __call__(self, *labels: str) -> Any:
         """Return the child for these labels."""
-        # Cached here, as the collector takes a lock that a scrape holds.
+        # Cached here, because the collector takes a lock that a scrape holds.
         child = self._children.get(labels)
         if child is None:
             if len(self._children) >= self._most:
@@ -204,7 +204,7 @@ class _Family:
 
 
 def _name_labels(tags: tuple[str, ...]) -> list[str]:
-    """Return the labels of tags: different ones, and none that Prometheus or the library uses."""
+    """Return the labels of tags: distinct, and not reserved by Prometheus or the library."""
     taken = {*_LABELS, "outcome", "le", "quantile", ""}
     labels: list[str] = []
     for index, tag in enumerate(tags):

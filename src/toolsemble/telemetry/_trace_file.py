@@ -9,19 +9,85 @@ import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+from toolsemble._engine.event_codec import EventCodec
 from toolsemble._runtime.metrics import Outcome
 from toolsemble._runtime.sinks import Sink
 from toolsemble._runtime.threads import fork_safe_lock
+from toolsemble._schema.display import to_display_or_repr
 from toolsemble._vocabulary.serialization import compact_json
-from toolsemble.events import CallFinished, CallStarted, Event, ReviewDecided, RunEvent
+from toolsemble.events import (
+    CallFinished,
+    CallProgress,
+    CallStarted,
+    Event,
+    ModelReplied,
+    ReviewDecided,
+    ReviewRequested,
+    RunEvent,
+)
 from toolsemble.review import ReviewDecision
-from toolsemble.telemetry._event_json import read_event, write_event
+
+_CODEC = EventCodec(get_args(Event), to_display_or_repr)
+_MESSAGES = ("messages", "message", "text")  # the fields with messages in a run's events
+_NO_MESSAGE = {"role": "assistant", "text": "", "calls": []}
+_OLD_DECISIONS = {"continue": "continue", "edit": "edit", "exit_early": "reject"}
+
+
+def write_event(event: Any, *, messages: bool = True) -> dict[str, Any]:
+    """Return an event as JSON values, with its kind first.
+
+    :param messages: whether the messages of a run are included
+
+    >>> from toolsemble.events import CallAbandoned
+    >>> write_event(CallAbandoned("search", "call_1", at=0.0))["kind"]
+    'call_abandoned'
+    """
+    values = _CODEC.write(event)
+    if isinstance(event, ReviewRequested):
+        return values | {"at": event.at}  # every line has its time
+    if isinstance(event, RunEvent) and not messages:
+        return {name: each for name, each in values.items() if name not in _MESSAGES}
+    return values
+
+
+def read_event(values: Any) -> Event:
+    """Return an event written by :func:`write_event`, in any version; raise ``ValueError`` otherwise.
+
+    >>> read_event({"kind": "call_abandoned", "tool_name": "search", "call_id": "call_1"}).tool_name
+    'search'
+    """
+    kind = values.get("kind") if isinstance(values, dict) else None
+    if kind == ModelReplied.kind:
+        values = {"message": _NO_MESSAGE, **values}
+    if kind == CallProgress.kind:
+        values = {**values, **_upgrade_progress(values)}
+    if kind == ReviewDecided.kind:
+        values = {**values, "decision": _upgrade_decision(values.get("decision"))}
+    event: Event = _CODEC.read(values)
+    return event
+
+
+def _upgrade_progress(values: dict[str, Any]) -> dict[str, Any]:
+    """Return a call's progress in the current form; earlier versions did not validate it."""
+    fraction = values.get("fraction")
+    return {
+        "fraction": fraction if isinstance(fraction, (int, float)) else None,
+        "message": str(values.get("message", "")),
+    }
+
+
+def _upgrade_decision(values: Any) -> Any:
+    """Return a decision in the current form; earlier versions had a ``name`` in it."""
+    if not isinstance(values, dict) or values.get("name") not in [*_OLD_DECISIONS]:
+        return values
+    return {**values, "decision": _OLD_DECISIONS[values["name"]]}
+
 
 try:
     import fcntl
-except ImportError:  # without file locks, only lines of a single process are written whole
+except ImportError:  # without file locks, only a single process's lines are atomic
     fcntl = None  # type: ignore[assignment]  # a module elsewhere
 
 _MAX_PREVIEW = 80
@@ -30,8 +96,8 @@ _MAX_PREVIEW = 80
 class TraceFile(Sink):
     """A sink that appends each event to a file as a line of JSON; threads and processes can share the file.
 
-    Each line is appended in one write. Failures, such as a full disk, are logged and do not affect calls. What a run
-    was asked and answered is written only with ``messages=True``.
+    Each line is appended in one write. Failures, such as a full disk, are logged and do not affect calls. Prompts,
+    replies and answers are written only with ``messages=True``.
 
     >>> import tempfile
     >>> from toolsemble import Toolbox, ToolCall, tool
@@ -50,8 +116,8 @@ class TraceFile(Sink):
     def __init__(self, path: str | os.PathLike[str], *, messages: bool = False) -> None:
         """Set the path; the file is created with the first event.
 
-        :param messages: whether the messages of runs are written, and not only their tokens and times; the arguments
-            of tools with secret parameters are left out
+        :param messages: whether to write messages of runs, not only tokens and times; arguments of tools with secret
+        parameters are omitted
         """
         self._path = Path(path)
         self._messages = messages
@@ -72,7 +138,7 @@ class TraceFile(Sink):
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A line of a trace that is not an event, such as the last line of a killed program.
+    """A trace line that is not an event, such as the last line of a killed program.
 
     >>> Unreadable(3, '{"kind":"call_st', "it is cut off").number
     3
@@ -83,7 +149,7 @@ class Unreadable:
     text: str
     """The start of the line."""
     reason: str
-    """What is wrong with it."""
+    """The parse error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +179,7 @@ class CallTrace:
     text: str | None = None
     """The text for the model."""
     decisions: tuple[ReviewDecision, ...] = ()
-    """The decisions of reviewers."""
+    """The reviewers' decisions."""
     events: tuple[Event, ...] = ()
     """All events of the call, in order."""
 
@@ -152,7 +218,7 @@ class Trace:
 
 
 def read_trace(path: str | os.PathLike[str]) -> Trace:
-    """Return the contents of a file that a :class:`TraceFile` wrote; invalid lines are listed in ``unreadable``."""
+    """Return the contents of a :class:`TraceFile` file; invalid lines are listed in ``unreadable``."""
     events: list[Event] = []
     unreadable: list[Unreadable] = []
     for number, line in enumerate(Path(path).read_bytes().split(b"\n"), 1):
@@ -179,7 +245,7 @@ def _build_call(events: list[Event]) -> CallTrace:
 
 
 def _append(file: int, line: bytes) -> None:
-    """Append a line to a file, whole or not at all; terminate an unfinished last line first."""
+    """Append a line to a file atomically; terminate an unfinished last line first."""
     if fcntl is not None:
         fcntl.flock(file, fcntl.LOCK_EX)
     size = os.fstat(file).st_size
@@ -195,7 +261,7 @@ def _close(file: int) -> None:
     """Unlock and close a file."""
     try:
         if fcntl is not None:
-            # Closing is not enough: a process forked meanwhile has the file open and would keep the lock.
+            # Closing is not enough: a process forked in the meantime has the file open and would keep the lock.
             fcntl.flock(file, fcntl.LOCK_UN)
     finally:
         os.close(file)

@@ -11,12 +11,10 @@ from toolsemble.models._recorded import RecordedModel
 from toolsemble.models._scripted import FunctionModel, ScriptedModel
 from toolsemble.review._automatic import AutoApprove, AutoReject, CallbackReview
 from toolsemble.testing._cassette import Cassette
-from toolsemble.testing._clock import FixedClock
 from toolsemble.testing._faults import Fault, Faults, Injected
 from toolsemble.testing._fuzz import FuzzReport, fuzz
 from toolsemble.testing._probe import Crash
-from toolsemble.testing._reviewer import FakeReviewer
-from toolsemble.testing._sink import RecordingSink
+from toolsemble.testing._stand_ins import FakeReviewer, FixedClock, RecordingSink
 
 __all__ = [
     "AutoApprove",

@@ -42,7 +42,7 @@ class RecordedCall:
     result: ToolResult
     """Its result, with secrets masked."""
     converted: Mapping[str, str] = field(default_factory=dict)
-    """The places that JSON cannot represent exactly, and their types."""
+    """The paths that JSON cannot represent exactly, and their types."""
 
     @property
     def call(self) -> ToolCall:
@@ -264,7 +264,7 @@ class Cassette:
 
     @property
     def converted(self) -> list[str]:
-        """The places of results that JSON cannot represent exactly, and that are replayed in their JSON form.
+        """The paths of results that JSON cannot represent exactly, and that are replayed in JSON form.
 
         >>> Cassette("there_is_none.json").converted
         []
@@ -274,7 +274,7 @@ class Cassette:
         return [f"{recorded.tool}: {place} ({kind})" for recorded, place, kind in found]
 
     def around(self, box: Toolbox) -> Toolbox:
-        """Return a box of the same tools whose calls are recorded or replayed, outside of the hooks of the box."""
+        """Return a box of the same tools whose calls are recorded or replayed, outside the box's hooks."""
         return box.around(before_call=self.before_call, after_call=self.after_call)
 
     def before_call(self, call: ToolCall, context: ToolContext) -> ToolResult | None:
@@ -338,7 +338,7 @@ class Cassette:
         return max(self._calls, key=near, default=None)
 
     def _mask(self, call: ToolCall) -> Any:
-        """Return the arguments of a call, masked where those of another call of the tool are masked."""
+        """Return a call's arguments, masked wherever another call's arguments are masked."""
         arguments = read_arguments(call)
         if not isinstance(arguments, dict):
             return arguments

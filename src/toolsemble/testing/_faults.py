@@ -38,7 +38,7 @@ class Fault:
     tools: str = "*"
     """The affected tools: a name, or a pattern such as ``"file_*"``."""
     latency: float = field(default=0.0, kw_only=True)
-    """Seconds to wait before the tool runs; they count for its timeout."""
+    """Seconds to wait before the tool runs; they count toward its timeout."""
     error: BaseException | type[BaseException] | None = field(default=None, kw_only=True)
     """The exception to raise instead of running the tool, or None."""
     malformed: Malformed | Callable[[Any], Any] | None = field(default=None, kw_only=True)
@@ -94,8 +94,8 @@ class Injected:
 class Faults:
     """A set of faults that can be injected into the tools of a box, deterministically.
 
-    Faults are injected next to the body of a tool, inside of its limits: a timeout ends latency, and retries run the
-    body again. If several faults match a call, their latencies add up, then the first error is raised.
+    Faults are injected at a tool's body, inside its limits: a timeout ends latency, and retries run the body again. If
+    several faults match a call, their latencies add up, then the first error is raised.
 
     >>> from toolsemble import ToolCall, tool
     >>> @tool

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 import traceback
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +25,6 @@ from toolsemble._vocabulary.call import ToolCall
 from toolsemble._vocabulary.errors import ReviewTimeoutError, ToolArgumentsError, ToolExecutionError
 from toolsemble.events import CallFinished
 from toolsemble.review import ReviewHandler
-from toolsemble.testing._shrink import shrink
 
 Kind: TypeAlias = Literal["exception", "raised", "result", "hang"]
 
@@ -45,7 +45,7 @@ class Crash:
     call: ToolCall
     """The simplified call."""
     kind: Kind
-    """An undeclared exception, one that left the call path, a result that is not JSON, or a hang."""
+    """An undeclared exception, an exception that escaped the call path, a result that is not JSON, or a hang."""
     error: str
     """The error message."""
     count: int = 1
@@ -100,7 +100,7 @@ class Probe(Layer, Sink):
         self._number = 0
         self.mark = f"fuzz-{os.urandom(4).hex()}-"
         """The prefix of the ids of its calls."""
-        # By call id, as a call that hangs may continue for a long time.
+        # By call id, because a hung call may continue for a long time.
         self._raised: dict[str, list[tuple[Kind, BaseException]]] = {}
         self._ended: dict[str, CallFinished] = {}
 
@@ -120,7 +120,7 @@ class Probe(Layer, Sink):
             if not future.done():
                 raise  # from the user, not from the tool
             return _create_finding("raised", KeyboardInterrupt())
-        except BaseException as error:  # any exception that leaves the call path is a crash
+        except BaseException as error:  # any exception that escapes the call path is a crash
             return _create_finding("raised", error)
         finally:
             raised, ended = self._raised.pop(call_id), self._ended.pop(call_id, None)
@@ -149,7 +149,7 @@ class Probe(Layer, Sink):
         return Crash(call, finding.kind, finding.error, len(found), original, finding.traceback)
 
     def emit(self, event: Any) -> None:
-        """Record the end of a call, where failures outside of the body are visible."""
+        """Record the end of a call, where failures outside the body are visible."""
         if isinstance(event, CallFinished) and event.call_id in self._raised:
             self._ended[event.call_id] = event
 
@@ -160,7 +160,7 @@ class Probe(Layer, Sink):
         context: ToolContext,
         inner: Inner,
     ) -> Generator[Work, Any, Any]:
-        """Record the exceptions of a body, and results that are not valid."""
+        """Record a body's exceptions and invalid results."""
         raised = self._raised.get(context.call_id.split(".")[0], [])
         try:
             returned = yield from inner(context)
@@ -184,3 +184,86 @@ def _create_finding(kind: Kind, error: BaseException) -> Finding:
     name = type(error).__name__
     text = "".join(traceback.format_exception(error))
     return Finding(kind, describe_with_class(error), name, place, text)
+
+
+_SHORT_TEXT = 40  # up to this length, each character is removed on its own
+
+
+def shrink(value: Any, happens: Callable[[Any], bool], attempts: int) -> Any:
+    """Return the simplest value, found in a number of attempts, for which ``happens`` is still true.
+
+    >>> shrink({"path": "a/b/../c", "mode": "x", "sizes": [3, 4]}, lambda value: ".." in value.get("path", ""), 200)
+    {'path': '..'}
+    """
+    left = attempts
+    found = True
+    while found:
+        found = False
+        for simpler in _simplify(value):
+            if left <= 0:
+                return value
+            left -= 1
+            if happens(simpler):
+                value, found = simpler, True
+                break
+    return value
+
+
+def _simplify(value: Any) -> Iterator[Any]:
+    """Yield values that are simpler in one place, the largest simplifications first."""
+    if isinstance(value, dict):
+        yield from ({name: each for name, each in value.items() if name != key} for key in value)
+        yield from ({**value, key: simpler} for key, each in value.items() for simpler in _simplify(each))
+    elif isinstance(value, list):
+        yield from _unwrap(value) if len(value) == 1 else ()
+        yield from (value[:index] + value[index + 1 :] for index in range(len(value)))
+        for index, each in enumerate(value):
+            yield from ([*value[:index], simpler, *value[index + 1 :]] for simpler in _simplify(each))
+    elif isinstance(value, str):
+        yield from _shorten(value)
+    elif isinstance(value, bool):
+        yield from ([False] if value else [])
+    elif isinstance(value, int):
+        yield from _shrink_int(value)
+    elif isinstance(value, float) and math.isfinite(value):
+        # An int counts as simpler than a float, never the other way round.
+        yield int(value)
+
+
+def _unwrap(value: list[Any]) -> Iterator[Any]:
+    """Yield what is in a list of one item: what is in the innermost of such lists, and the item."""
+    inner: Any = value
+    while isinstance(inner, list) and len(inner) == 1:
+        inner = inner[0]
+    yield inner
+    if inner is not value[0]:
+        yield value[0]
+
+
+def _shrink_int(value: int) -> Iterator[int]:
+    if value:
+        yield 0
+    if value < 0:
+        yield -value
+        yield from (-each for each in _shrink_int(-value) if each)
+    elif value > 1:
+        yield value >> value.bit_length() // 2  # half of the digits
+        step = value // 2
+        while step:
+            yield value - step
+            step //= 2
+
+
+def _shorten(text: str) -> Iterator[str]:
+    half = len(text) // 2
+    if text:
+        yield ""
+    if half:
+        yield text[:half]
+        yield text[half:]
+        if len(text) <= _SHORT_TEXT:
+            yield from (text[:index] + text[index + 1 :] for index in range(len(text)))
+        else:
+            yield text[:-1]
+    if plain := "a" * len(text):
+        yield from ([plain] if text != plain else [])

@@ -211,10 +211,10 @@ def _takes_context(owner: str, function: Any) -> bool:
         signature = inspect.signature(function)
     except ValueError:  # a C function without a signature
         return False
-    for count in (2, 1):
+    for count, takes_context in ((2, True), (1, False)):
         try:
             signature.bind(*(None,) * count)
         except TypeError:
             continue
-        return count == 2  # noqa: PLR2004 - arguments and context
+        return takes_context
     raise ToolDefinitionError(f"{owner}: key must take the arguments, or the arguments and the context")

@@ -215,7 +215,7 @@ class RunOnCluster(RemoteBody):
 def _make_pickler(base: Any) -> Any:
     """Return a class of picklers that pickle a tool by value if a worker could not import it."""
 
-    class ToolPickler(base):  # type: ignore[misc]  # which class it is depends on the cluster
+    class ToolPickler(base):
         def reducer_override(self, value: Any) -> Any:
             reduce = getattr(type(value), "reduce_by_value", None)
             reduced = NotImplemented if reduce is None else reduce(value)

@@ -1,1 +1,1 @@
-"""Pipelines: several tools combined into one tool, without a model call between them."""
+"""Pipelines: several tools combined into one, without model requests in between."""

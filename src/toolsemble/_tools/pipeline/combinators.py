@@ -1,4 +1,4 @@
-"""Tools that run other tools: in parallel, once for each item of a list, or one of two."""
+"""Tools that run other tools: in parallel, once per list item, or one of two."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class LazyArguments(ABC):
         return self._arguments.take(value)
 
     def wrong_keys(self, mismatch: MismatchError) -> None:
-        """Return None: the error does not say which keys are wrong."""
+        """Return None: the error does not identify wrong keys."""
         return self._arguments.wrong_keys(mismatch)
 
     def is_settled(self, mismatch: MismatchError) -> bool:
@@ -59,7 +59,7 @@ class LazyArguments(ABC):
         return self._arguments.is_settled(mismatch)
 
     def problems(self, text: str, value: Any, mismatch: MismatchError) -> tuple[list[Problem], int]:
-        """Return the problems of a value, and how many more there are."""
+        """Return a value's problems, and the number of omitted ones."""
         return self._arguments.problems(text, value, mismatch)
 
     @property
@@ -69,7 +69,7 @@ class LazyArguments(ABC):
 
     def present(self, value: Any, *, reveal: bool = False, best_effort: bool = False) -> Any:
         """Return the input as new JSON values, whether it comes from a model or from the previous step."""
-        # No tool has read the input yet, so secrets are still plain text.
+        # No tool has parsed the input yet, so secrets are still plain text.
         return hide_values(display_input(value, reveal=reveal), frozenset() if reveal else self.secret_keys)
 
     @cached_property
@@ -82,7 +82,7 @@ class LazyArguments(ABC):
 
 
 class CombinedArguments(LazyArguments):
-    """The parameters of all branches; those that every possible run needs are required."""
+    """The parameters of all branches; required if every possible run needs them."""
 
     def __init__(self, owner: str, branches: Sequence[ToolDefinition], *, all_run: bool) -> None:
         super().__init__(owner)
@@ -100,7 +100,7 @@ class CombinedArguments(LazyArguments):
         for schema in schemas:
             for name, each in schema.get("properties", {}).items():
                 known = properties.setdefault(name, each)
-                # Each branch validates its own input; the model only needs to know what it can send.
+                # Each branch validates its own input; the model only needs to know the parameters.
                 properties[name] = known if known == each else {"anyOf": [known, each]}
         required = [set(schema.get("required", ())) for schema in schemas]
         needed = set.union(*required) if self._all_run else set.intersection(*required)
@@ -123,7 +123,7 @@ class ListArguments(LazyArguments):
         return frozenset({"items"} if secret_parameters(self._item) else ())
 
     def present(self, value: Any, *, reveal: bool = False, best_effort: bool = False) -> Any:
-        """Return the list as a model would send it, so that a reviewer can edit it; another value as JSON values."""
+        """Return the list as a model would send it, so that a reviewer can edit it; any other value as JSON values."""
         try:
             hidden = frozenset() if reveal else secret_parameters(self._item)
             return {
@@ -233,13 +233,13 @@ def fan_out(
 ) -> Tool:
     """Return a tool that runs several tools in parallel on the same input.
 
-    Its structured output is a dict from each tool's name to its result; its text is the same as JSON. It fails when
-    all branches fail. With ``FAIL_FAST`` it fails when one does: the others are cancelled, and the result is that of
-    the failed branch. A failed branch is never a value for a next step: without ``merge``, the pipeline fails.
-    Branches share the input: an object that one of them changes is changed for all. Branches that are gated, cached,
-    idempotent or retried get a copy, and so do all branches of a plan that was approved as a whole.
+    Its structured output is a dict from each tool's name to its result; its text is the same as JSON. It fails when all
+    branches fail. With ``FAIL_FAST`` it fails when one does: the others are cancelled, and the failed branch's result
+    is returned. A failed branch is never passed to a next step: without ``merge``, the pipeline fails. Branches share
+    the input: if one changes an object, it changes for all. Gated, cached, idempotent or retried branches get a copy,
+    and so do all branches of an approved plan.
 
-    :param tools: the branches; the model sees the parameters of all of them combined
+    :param tools: the branches; the model sees all their parameters combined
     :param merge: a function from the dict of results to one result; its return value is treated like a tool's
     :param error_strategy: whether the other branches continue when one fails
     :param name: the tool's name for the model; by default ``a_and_b``
@@ -285,12 +285,12 @@ def map_over(
     """Return a tool that applies a tool to each item of a list, several items in parallel.
 
     Its structured output is the list of results in the order of the items; its text is the same as JSON. It fails when
-    all items fail; with ``FAIL_FAST``, when one does. A failed item is never a value for a next step: the pipeline
-    fails with its index and error. In a pipeline the list is the structured output of the previous step, or its text
-    read as JSON; a model passes it as ``items``.
+    all items fail; with ``FAIL_FAST``, when one does. A failed item is never passed to a next step: the pipeline fails
+    with its index and error. In a pipeline the list is the structured output of the previous step, or its text read as
+    JSON; a model passes it as ``items``.
 
     :param tool: the tool to apply
-    :param max_concurrency: the most items to process at the same time, an int >= 1; 16 by default
+    :param max_concurrency: the maximum number of items processed concurrently, an int >= 1; default: 16
     :param error_strategy: whether the other items continue when one fails
     :param name: the tool's name for the model; by default ``each_`` and the name of the inner tool
     :param description: the tool's description for the model
@@ -323,7 +323,7 @@ def choose(
     description: str | None = None,
     **settings: Unpack[ToolSettings],
 ) -> Tool:
-    """Return a tool that runs one of two tools, chosen by a predicate of the input.
+    """Return a tool that runs one of two tools, selected by a predicate of the input.
 
     :param predicate: a function of the input, which is the text if both tools take a text; else the values, or the
         text if there are no values. It may be async

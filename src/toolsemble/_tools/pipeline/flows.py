@@ -1,4 +1,4 @@
-"""The flows of combined tools: run all parts in parallel, one part for each item, or one of two parts."""
+"""The flows of combined tools: all parts in parallel, one part per item, or one of two parts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from toolsemble._tools.pipeline.handoff import Handoff, as_handoff, make_reader,
 from toolsemble._tools.pipeline.undo import add_undone, fail_if_late, must_undo, run_undos
 from toolsemble._vocabulary.errors import CallPausedError
 from toolsemble._vocabulary.result import ToolResult
-from toolsemble.review._ask import batch_requests
+from toolsemble.review._asking.ask import batch_requests
 
 if TYPE_CHECKING:
     import asyncio
@@ -55,7 +55,7 @@ class Branch(NamedTuple):
         return frozenset(schema.get("properties", ()))
 
     def select(self, values: Mapping[str, Any], others: frozenset[str], *, exact: bool) -> Handoff:
-        """Return the values for this branch: all but those that only other branches take."""
+        """Return the values for this branch, without values that only other branches take."""
         if self.definition.arguments is None:
             return Handoff.from_value(values.get("input", values))
         own = self.parameter_names()
@@ -63,7 +63,7 @@ class Branch(NamedTuple):
 
 
 def split_input(branches: Sequence[Branch], value: Any) -> list[Handoff]:
-    """Return the input of each branch; values that a caller or an adapter made for all of them are split by name."""
+    """Return each branch's input; values that a caller or adapter made for all branches are split by name."""
     handoff = as_handoff(value)
     values = handoff.payload
     shared = handoff.exact or not isinstance(value, Handoff)
@@ -74,7 +74,7 @@ def split_input(branches: Sequence[Branch], value: Any) -> list[Handoff]:
 
 
 class RunParallel:
-    """Work that runs call paths in parallel, at most ``limit`` at once, and returns their results in order.
+    """Work that runs call paths in parallel, at most ``limit`` concurrently, and returns their results in order.
 
     The result of a path that did not finish, because another one failed under ``fail_fast``, is None.
     """
@@ -121,9 +121,9 @@ class _Workers:
         self._stopped = False
 
     async def run(self) -> None:
-        """Run paths until none is left, or one of them stops all."""
+        """Run paths until none is left, or one stops all of them."""
         for index, start in self._waiting:
-            if not self._stopped:  # a task whose tool suppressed its cancellation comes here, too
+            if not self._stopped:  # also reached by a task whose tool suppressed its cancellation
                 await self._run_path(index, start)
 
     async def _run_path(self, index: int, start: Callable[[], CallPath]) -> None:
@@ -134,11 +134,11 @@ class _Workers:
             result = await adrive(start())
             self.results[index] = result
         except BaseException as error:
-            # Stored, not raised: an event loop stops at once for some exceptions, and the other tasks would be lost.
+            # Stored, not raised: some exceptions stop an event loop immediately, which would lose the other tasks.
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                 raise
             self.raised = self.raised or error
-            if not isinstance(error, CallPausedError):  # the run continues later: what has begun may end
+            if not isinstance(error, CallPausedError):  # the run continues later: started paths may finish
                 self._stop(task)
         else:
             if self._fail_fast and not result.is_success:
@@ -170,11 +170,11 @@ class ParallelParts:
         report: SubCallReport,
         path: Callable[[list[ToolResult]], CallPath],
     ) -> CallPath:
-        """Run the parts; return the result that ``path`` makes of theirs, or the failure that stands for all of them.
+        """Run the parts; return the result that ``path`` makes of theirs, or the overall failure.
 
-        Completed parts are undone if the whole fails; else their undos are passed to the caller, to be run later.
+        Completed parts are undone if the whole fails; otherwise their undos are passed to the caller.
         """
-        # Each part gets its own copy of an approved input, so that no part can change what was approved for another.
+        # Each part gets its own copy of an approved input, so that no part can change another part's approved input.
         parts = [
             (branch, copy_input(branch.definition, handoff) if settings.approved else handoff)
             for branch, handoff in self._parts
@@ -197,7 +197,7 @@ class ParallelParts:
         return add_undone(result, (yield from self._undo_all(settings)))
 
     def _undo_all(self, settings: CallSettings) -> Generator[Work, Any, tuple[StepRecord, ...]]:
-        """Undo the completed parts; return the records, with those of cancelled parts that undid their own steps."""
+        """Undo the completed parts; return all records, also of cancelled parts that undid their own steps."""
         before = [record for own in self._reports for record in own.undone]
         return (*before, *(yield from run_undos(self._undos(), settings)))
 
@@ -205,7 +205,7 @@ class ParallelParts:
         return [undo for own in self._reports for undo in own.undos]
 
     def _find_failure(self, results: Sequence[ToolResult | None], report: SubCallReport) -> ToolResult | None:
-        """Return the failure that stands for all parts, or None if enough of them succeeded."""
+        """Return the overall failure, or None if enough parts succeeded."""
         failures = [result for result in results if result is not None and not result.is_success]
         if not failures or (len(failures) < len(results) and not self._fail_fast):
             return None
@@ -243,7 +243,7 @@ def join_dry_results(name: str, payload: Any, results: Sequence[ToolResult]) -> 
 
 
 def return_type(part: ToolDefinition) -> Any:
-    """Return the type that a part hands on.
+    """Return the type that a part passes on.
 
     >>> from toolsemble._engine.definition import string_definition
     >>> return_type(string_definition("count", "", len, returns=lambda: int))
@@ -327,7 +327,7 @@ class FanOut:
 
 @dataclass(frozen=True, slots=True)
 class ForEach:
-    """A flow that runs one part for each item of a list."""
+    """A flow that runs one part for each list item."""
 
     how: ClassVar[str] = "this, for each item of the list"
     """How the parts are run, for the description of a plan."""
@@ -335,7 +335,7 @@ class ForEach:
     """How the parts are run, for programs."""
     branch: Branch
     limit: int
-    """The most items to process at the same time."""
+    """The maximum number of items processed concurrently."""
     fail_fast: bool
     """Whether one failure cancels the others."""
     dry: bool = False
@@ -382,7 +382,7 @@ class ForEach:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A flow that runs one of two parts, chosen by a predicate of the input."""
+    """A flow that runs one of two parts, selected by a predicate of the input."""
 
     how: ClassVar[str] = "one of these"
     """How the parts are run, for the description of a plan."""
@@ -400,7 +400,7 @@ class Choice:
     def __call__(
         self, value: Any, context: ToolContext, settings: CallSettings, report: SubCallReport | None
     ) -> CallPath:
-        """Run the part that the predicate chooses; return its result."""
+        """Run the part selected by the predicate; return its result."""
         texts = self.then.definition.arguments is None and self.otherwise.definition.arguments is None
         handoff = as_handoff(value)
         shown = handoff.as_text if texts else handoff.as_value

@@ -1,4 +1,4 @@
-"""The handoff between two steps: how the output of one becomes the input of the next, as text or as values."""
+"""The handoff between two steps: converts one step's output to the next step's input, as text or values."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Handoff(NamedTuple):
     payload: Any = None
     """The values; None if there is only text."""
     exact: bool = False
-    """Whether the values were made for exactly this step, so that none of them may be dropped."""
+    """Whether the values were made for exactly this step, so that none may be dropped."""
 
     @classmethod
     def from_result(cls, result: ToolResult) -> Handoff:
@@ -41,7 +41,7 @@ class Handoff(NamedTuple):
 
     @classmethod
     def from_value(cls, value: Any, *, exact: bool = False) -> Handoff:
-        """Return the handoff of an adapter's return value or of a list item; None becomes an empty text."""
+        """Return the handoff of an adapter's return value or a list item; None becomes an empty text."""
         if value is None or isinstance(value, str):
             return cls(value or "")
         return cls(None, unwrap_results(value), exact)
@@ -61,7 +61,7 @@ class Handoff(NamedTuple):
 
 
 def unwrap_results(payload: Any) -> Any:
-    """Return a payload with the results inside it, as of parallel branches, replaced by their own payloads.
+    """Return a payload with nested results, such as from parallel branches, replaced by their payloads.
 
     >>> unwrap_results({"a": ToolResult.success("x"), "b": ToolResult.success("2", 2)})
     {'a': 'x', 'b': 2}
@@ -80,9 +80,9 @@ def _unwrap(value: Any) -> Any:
 
 
 def describe_failures(payload: Any) -> str:
-    """Return the places and messages of the failed results in a payload; "" if there are none.
+    """Return the paths and messages of failed results in a payload; "" if there are none.
 
-    A failed result has no value: its error message must never reach a step in place of one.
+    A failed result has no value: its error message must never be passed to a step instead.
 
     >>> describe_failures([ToolResult.success("x"), ToolResult.failure("no such city")])
     'items[1]: no such city'
@@ -117,7 +117,7 @@ def as_handoff(given: Any) -> Handoff:
 
 
 def unwrap_input(given: Any) -> Any:
-    """Return the plain value of a body's input, also if it is a handoff or a result.
+    """Return the plain value of a body's input, unwrapping handoffs and results.
 
     >>> unwrap_input(Handoff("21"))
     '21'
@@ -126,7 +126,7 @@ def unwrap_input(given: Any) -> Any:
 
 
 def pass_through(value: Any, _: frozenset[str]) -> Decoded:
-    """Return an input that was read before."""
+    """Return an already parsed input."""
     return value, ()
 
 
@@ -142,7 +142,7 @@ def make_reader(definition: ToolDefinition) -> Read:
         return lambda given, steps: hand(as_handoff(given), steps)
     if arguments is not None:
         return ParameterReader(definition, arguments).read
-    # Most steps take the text of the previous step, which was sanitized already.
+    # Most steps take the previous step's text, which is already sanitized.
     return lambda given, _: (
         given.output if type(given) is ToolResult else plain_input(as_handoff(given).as_text, definition.name),
         (),
@@ -154,12 +154,12 @@ class ParameterReader:
 
     def __init__(self, definition: ToolDefinition, arguments: Arguments) -> None:
         self._accept = accept = definition.accept
-        # The output of another tool may have more fields than this tool takes, even if this tool refuses extra keys.
+        # Another tool's output may have extra fields, even if this tool rejects extra keys.
         self._accept_values = accept.read if isinstance(accept, CautiousReader) else accept
         self._arguments = arguments
 
     def read(self, given: Any, steps: frozenset[str]) -> Decoded:
-        """Return the step's input: the values if they fit; else the text, as the single parameter or as JSON."""
+        """Return the step's input: the values if they fit, else the text, as the single parameter or as JSON."""
         handoff = as_handoff(given)
         if not self._properties and self._is_closed:
             return self._accept(None, steps)  # it takes no parameters
@@ -173,7 +173,7 @@ class ParameterReader:
         text = handoff.as_text
         if not text and not self._schema.get("required") and not self._takes_empty:
             return self._accept(None, steps)  # nothing was passed, and nothing is required
-        # A text is never parsed where a parameter can take it: it may be untrusted, such as a web page.
+        # Text is never parsed if a parameter can take it: it may be untrusted, such as a web page.
         return self._accept({self.single: text} if self.single else text, steps)
 
     @cached_property
@@ -220,7 +220,7 @@ class ParameterReader:
 
 
 def read_items(handoff: Handoff) -> list[Any]:
-    """Return the list that an input is, contains as ``items``, or holds as JSON text; else raise.
+    """Return an input's list: the input itself, its ``items``, or its JSON text; else raise.
 
     >>> read_items(Handoff("[1, 2]")), read_items(Handoff(None, {"items": (1, 2)}))
     ([1, 2], [1, 2])

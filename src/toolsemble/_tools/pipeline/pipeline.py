@@ -1,4 +1,4 @@
-"""The pipeline: several tools as one tool, checked for fitting types, and shown as a plan."""
+"""The pipeline: several tools as one, checked for compatible types, and shown as a plan."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ from toolsemble.review._request import OnTimeout
 
 @dataclass(frozen=True, slots=True)
 class StepSequence:
-    """Steps that run in order, each on the output of the previous one."""
+    """Steps that run in order, each on the previous step's output."""
 
     how: ClassVar[str] = "one after the other"
     """How the steps are run, for the description of a plan."""
@@ -73,7 +73,7 @@ class StepSequence:
     def __call__(
         self, value: Any, context: ToolContext, settings: CallSettings, report: SubCallReport | None
     ) -> CallPath:
-        """Run the steps; return the result of the last or of the failed one, with the records of all."""
+        """Run the steps; return the last or failed step's result, with all records."""
         check_reviewer(self.always_gated, context)
         progress = _Progress()
         records, undos = progress.records, progress.undos
@@ -97,7 +97,7 @@ class StepSequence:
         return result
 
     def _run_steps(self, value: Any, context: ToolContext, settings: CallSettings, progress: _Progress) -> CallPath:
-        read: Read = pass_through  # the pipeline has read its input with the first step's schema
+        read: Read = pass_through  # the pipeline has parsed its input with the first step's schema
         last = 1 if self.dry else len(self.steps)
         for number, step in enumerate(self.steps[:last], 1):
             report = progress.report = SubCallReport()
@@ -126,7 +126,7 @@ class StepSequence:
         return result
 
     def _record_unknown(self, context: ToolContext, records: list[StepRecord]) -> ToolResult:
-        """Add records for the steps after the first, whose inputs are not known in a dry run; return the result."""
+        """Add records for the steps after the first, whose inputs are unknown in a dry run; return the result."""
         names = [step.definition.name for step in self.steps[1:]]
         records += [StepRecord(name, None, dry_result(name), 0.0) for name in names]
         return dry_result(context.tool_name)
@@ -175,7 +175,7 @@ def _adapt(
 
 
 def _fail_with_parts(name: str, result: ToolResult, handed: Any) -> ToolResult:
-    """Return the result of a step, or a failure if what it hands over has failed items or branches."""
+    """Return a step's result, or a failure if it passes on failed items or branches."""
     if type(handed) is str or handed is None or not (failures := describe_failures(handed)):
         return result
     return replace(result, output="", error_message=f"'{name}' failed for {failures}")
@@ -194,7 +194,7 @@ PlanKind: TypeAlias = Literal["tool", "sequence", "parallel", "each", "choice"]
 
 @dataclass(frozen=True, slots=True)
 class PlanNode:
-    """A tool of a plan, with the tools that it consists of.
+    """A tool in a plan, with its parts.
 
     >>> PlanNode("search", "tool", "Search the web").parts
     ()
@@ -207,15 +207,15 @@ class PlanNode:
     description: str = ""
     """What it does."""
     parts: tuple[PlanNode, ...] = ()
-    """The tools that it consists of, in order."""
+    """Its parts, in order."""
     approval: Literal["", "always", "sometimes"] = ""
-    """Whether a reviewer is asked; "sometimes" if a condition decides."""
+    """Whether approval is required; "sometimes" if a predicate decides."""
     role: str = ""
     """The required role of the reviewer; empty: any."""
     is_adapted: bool = False
     """Whether a function adapts its output for the next step."""
     undo: str = ""
-    """How it is undone if a later step fails: the name of a tool, or "a function"; empty: it is not."""
+    """How it is undone if a later step fails: a tool's name, or "a function"; empty: not undone."""
 
 
 class Plan(str):
@@ -244,7 +244,7 @@ class Plan(str):
 
 
 def build_graph(definition: ToolDefinition) -> PlanNode:
-    """Return a tool and the tools that it consists of, as data."""
+    """Return a tool and its parts as data."""
     flow, gate = definition.flow, definition.gate
     parts = () if flow is None else flow.parts()
     return PlanNode(
@@ -258,7 +258,7 @@ def build_graph(definition: ToolDefinition) -> PlanNode:
 
 
 def _add_step(node: PlanNode, flow: object, index: int) -> PlanNode:
-    """Return a part of a pipeline with what its step adds to it."""
+    """Return a pipeline's part with its step's settings."""
     if not isinstance(flow, StepSequence):
         return node
     step = flow.steps[index]
@@ -276,9 +276,9 @@ def describe_plan(definition: ToolDefinition) -> Plan:
 
 
 def require_plan_approval(definition: ToolDefinition, terms: Gate) -> ToolDefinition:
-    """Return a definition that asks once for all gated parts that an approval on these terms can cover.
+    """Return a definition that asks once for all gated parts that one approval can cover.
 
-    A part that requires another role than the reviewer of the plan still asks on its own.
+    A part that requires a different role than the plan's reviewer still asks separately.
     """
     gates = {part.name: part.gate for part in _iterate_parts(definition) if part.gate is not None}
     roles = {gate.role for gate in gates.values()} - {None}
@@ -309,7 +309,7 @@ def _iterate_parts(definition: ToolDefinition) -> Iterator[ToolDefinition]:
 
 
 def _lines(definition: ToolDefinition, indent: str = "", source: str = "the pipeline's input") -> Iterator[str]:
-    """Return a line for each part, with the source of its input; the parts of a part are indented below it."""
+    """Return a line for each part, with its input's source; nested parts are indented."""
     flow = definition.flow
     if flow is None:
         return
@@ -398,7 +398,7 @@ def check_fit(source: ToolDefinition, target: ToolDefinition) -> None:
 
 
 def _find_mismatch(root: Mapping[str, Any], given: Any, target: ToolDefinition) -> tuple[ToolDefinition, str] | None:
-    """Return the part of the target that the declared type cannot fit, and why; None if it may fit all parts."""
+    """Return the part of the target that the declared type cannot fit, and the reason; None if it may fit."""
     flow = target.flow
     if target.hand is None or flow is None:
         problem = None if target.arguments is None else _find_parameter_mismatch(root, given, target, target.arguments)
@@ -444,19 +444,19 @@ def _find_parameter_mismatch(
 
 
 def _schema_of(kind: Any) -> Mapping[str, Any] | None:
-    """Return the JSON Schema of an object whose ``value`` has the type; None if the type says nothing."""
+    """Return the JSON Schema of an object whose ``value`` has the type; None if the type is unspecific."""
     if kind is Any or kind is object or is_opaque(kind):
         return None
     try:
         return TypedArguments.of_fields("value", [Field("value", kind)], {}, frozenset()).schema
-    except Exception:  # a value that JSON cannot hold may still be handed over as an object
+    except Exception:  # a value that is not JSON-serializable may still be passed as an object
         return None
 
 
 def _compare(
     given_root: Mapping[str, Any], given: Any, taken_root: Mapping[str, Any], taken: Any, depth: int, place: str = ""
 ) -> str | None:
-    """Return where no value of the first schema fits the second; None if one may."""
+    """Return the path where no value of the first schema fits the second; None if one may."""
     kinds, accepted = _kinds(given_root, given), _kinds(taken_root, taken)
     if kinds is None or accepted is None or depth == 0:
         return None
@@ -500,7 +500,7 @@ def _compare_fields(
 
 
 def _kinds(root: Mapping[str, Any], schema: Any) -> set[str] | None:
-    """Return the JSON types that a schema allows; None if it does not state them directly."""
+    """Return the JSON types that a schema allows; None if it does not declare them directly."""
     if not isinstance(schema, Mapping):
         return None
     schema = resolve_schema(root, schema)
@@ -536,12 +536,12 @@ def _signature(target: ToolDefinition) -> str:
 
 
 class ToolPipeline(Tool):
-    """A tool that runs several tools in order: the model makes one call, and each step's result goes to the next.
+    """A tool that runs several tools in order: the model makes one call, and each step's result is passed to the next.
 
-    The model sees the first step's schema. A step with named parameters gets the values of the same names from the
-    structured output of the previous step, or its text as the only required parameter; if the values are untrusted, use
-    an adapter to select them. Every step takes the same path as any other call: it is validated, gated, counted and
-    logged on its own. ``result.attributes["steps"]`` has a record of each.
+    The model sees the first step's schema. A step with named parameters gets the values with the same names from the
+    previous step's structured output, or its text as the only required parameter; if the values are untrusted, use an
+    adapter to select them. Every step takes the same path as any other call: it is validated, gated, counted and logged
+    separately. ``result.attributes["steps"]`` has a record of each.
 
     >>> from toolsemble import tool
     >>> @tool
@@ -576,11 +576,11 @@ class ToolPipeline(Tool):
         :param name: the tool's name for the model
         :param description: the tool's description for the model
         :param steps: tools of any kind, or :class:`Step` objects, in order
-        :param error_strategy: what to do when a step fails that has no ``on_error``
+        :param error_strategy: what to do when a step without ``on_error`` fails
         :param approve_plan: whether a reviewer is asked once, before the first step, for all steps that need approval,
-            instead of at each. The approval is for this call only and covers the steps of the plan, whatever their
-            inputs turn out to be; an edit changes the pipeline's own input. A step that requires another role than the
-            plan still asks on its own, and so do gates that a toolbox adds to a step.
+            instead of at each. The approval is for this call only and covers the plan's steps, whatever their inputs;
+            an edit changes the pipeline's own input. A step that requires a different role still asks separately, and
+            so do gates that a toolbox adds to a step.
         :param settings: the settings of any tool, see :class:`Tool`
         """
         self.name = check_name(name)
@@ -601,7 +601,7 @@ class ToolPipeline(Tool):
     def of(cls, first: object, *rest: object, name: str | None = None, description: str | None = None) -> ToolPipeline:
         """Return the pipeline of some steps, named and described after them; ``first | second`` does the same.
 
-        A pipeline that was made in this way, and has no name or settings of its own, is replaced by its steps.
+        A pipeline created this way, without its own name or settings, is replaced by its steps.
 
         >>> from toolsemble import tool
         >>> @tool
@@ -631,7 +631,7 @@ class ToolPipeline(Tool):
 
     @property
     def error_strategy(self) -> ErrorStrategy:
-        """What to do when a step fails that has no ``on_error``."""
+        """What to do when a step without ``on_error`` fails."""
         return self._error_strategy
 
     def __repr__(self) -> str:
@@ -683,7 +683,7 @@ class ToolPipeline(Tool):
         return require_plan_approval(made, terms)
 
     def _build_definition(self) -> ToolDefinition:
-        """Return the definition in which each step asks for approval on its own."""
+        """Return the definition in which each step asks for approval separately."""
         first, last = self._sequence.steps[0].definition, self._sequence.steps[-1].definition
         shared: dict[str, Any] = {"returns": last.returns, "hand": first.hand, "present": first.present}
         shared |= self._declared() | {"flow": self._sequence}
@@ -693,7 +693,7 @@ class ToolPipeline(Tool):
 
 
 def _flatten(source: object) -> tuple[object, ...]:
-    """Return the steps that an operand stands for: those of a pipeline without own name and settings, or itself."""
+    """Return an operand's steps: the steps of a pipeline without its own name and settings, or the operand itself."""
     if (
         type(source) is not ToolPipeline
         or source.approve_plan

@@ -52,7 +52,7 @@ def check_strategy(owner: str, value: Any) -> ErrorStrategy:
 _HASH = 8
 
 Adapter: TypeAlias = Callable[[ToolResult], Any]
-"""Makes the next step's input of a step's result: a str, a dict of arguments or a list; None is the empty text."""
+"""Converts a step's result to the next step's input: a str, a dict of arguments or a list; None is the empty text."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,7 +73,7 @@ class Step:
     tool: object
     """The tool, of any kind."""
     adapter: Adapter | None = None
-    """Makes the next step's input of this step's result; runs if this step succeeded and is not the last."""
+    """Converts this step's result to the next step's input; runs if this step succeeded and is not the last."""
     _: KW_ONLY
     compensate: object = None
     """A function ``(input, result)`` that undoes the step; or a tool that takes an object with these two."""
@@ -98,7 +98,7 @@ class Part:
     strategy: ErrorStrategy
 
     def map_definition(self, change: Callable[[ToolDefinition], ToolDefinition]) -> Part:
-        """Return a copy with its tool, and the tool that undoes it, replaced by ``change(tool)``."""
+        """Return a copy with its tool and undo tool replaced by ``change(tool)``."""
         undo = None if self.compensation is None else self.compensation.map_definition(change)
         return replace(self, definition=change(self.definition), compensation=undo)
 
@@ -115,7 +115,7 @@ def build_part(place: str, source: object, strategy: ErrorStrategy) -> Part:
 
 
 def get_definition(place: str, source: object) -> ToolDefinition:
-    """Return the definition of a single tool; else raise :class:`ToolDefinitionError`, which names the place.
+    """Return the definition of a single tool; raise :class:`ToolDefinitionError` with the place otherwise.
 
     >>> get_definition("Step 2 of 'a_then_b'", None)
     Traceback (most recent call last):
@@ -152,7 +152,7 @@ def _explain(source: object, tools: int) -> str:
 
 
 def shorten_name(name: str) -> str:
-    """Return a name that was made of the names of several tools; if it is too long, its beginning and a hash of it.
+    """Return a name composed of several tool names; if it is too long, its beginning and a hash.
 
     >>> shorten_name("search_then_save")
     'search_then_save'

@@ -51,12 +51,12 @@ class Compensation:
         return None if self.read is None else self.definition
 
     def map_definition(self, change: Callable[[ToolDefinition], ToolDefinition]) -> Compensation:
-        """Return a copy whose tool is replaced by ``change(tool)``, so that its gates hold here, too."""
+        """Return a copy whose tool is replaced by ``change(tool)``, so that its gates also apply here."""
         return self if self.read is None else replace(self, definition=change(self.definition))
 
 
 def build_compensation(owner: str, source: Any) -> Compensation | None:
-    """Return the compensation of a step, or None; raise if it is not a function or a tool with fitting parameters."""
+    """Return a step's compensation, or None; raise if it is not a function or a tool with matching parameters."""
     if source is None:
         return None
     found = [] if isinstance(source, type) else collect_tools(source)
@@ -93,7 +93,7 @@ def _define_function(owner: str, function: Any) -> ToolDefinition:
 
 
 class Undo(NamedTuple):
-    """A completed step, and how it is undone."""
+    """A completed step, and its undo."""
 
     step: str
     """The name of the step's tool."""
@@ -104,12 +104,12 @@ class Undo(NamedTuple):
     result: ToolResult
     """The step's result."""
     context: ToolContext
-    """The context of the pipeline that the step belongs to."""
+    """The context of the step's pipeline."""
 
     def path(self, settings: CallSettings, number: int) -> Generator[Work, Any, StepRecord]:
         """Undo the step; a failure is logged and becomes part of the record.
 
-        :param number: the number of the step among those that are undone, from the last one to be undone
+        :param number: the step's number among the undone steps, counted from the last one to be undone
         """
         started, context, raised = time.perf_counter(), self.context, None
         try:
@@ -126,7 +126,7 @@ class Undo(NamedTuple):
 
     def _work(self, settings: CallSettings, place_name: str) -> Generator[Work, Any, ToolResult]:
         definition, read = self.compensation.definition, self.compensation.read
-        # Steps are also undone after the deadline; a compensation that must be quick can have its own timeout.
+        # Steps are also undone after the deadline; a compensation can have its own timeout.
         context = self.context.derive({"deadline": None})
         if read is None:
             return (yield from self._call_function(definition, context, place_name))
@@ -145,7 +145,7 @@ class Undo(NamedTuple):
         self, definition: ToolDefinition, context: ToolContext, place_name: str
     ) -> Generator[Work, Any, ToolResult]:
         given = self.input, self.result
-        # Not the toolbox's executor: a function beside the step cannot always be sent to a process.
+        # Not the toolbox's executor: a function cannot always be sent to a process.
         if context.place is None:
             return to_result((yield from run_in_context(RunBody(definition, given, context, THREADS), context)))
         context = context.derive({"place": context.place.inner(place_name)})
@@ -154,7 +154,7 @@ class Undo(NamedTuple):
 
 
 def _run_recorded(call: Call, work: Work) -> CallPath:
-    """Run a function of a journaled run; a failure is a result, so that it is recorded."""
+    """Run a function in a journaled run; a failure is a result, so that it is recorded."""
     try:
         recorded = journaled.record_start(call, work, call.given)
         return to_result((yield from run_in_context(recorded, call.context)))
@@ -186,7 +186,7 @@ def add_undone(result: ToolResult, records: tuple[StepRecord, ...]) -> ToolResul
 
 
 def fail_if_late(result: ToolResult, context: ToolContext) -> ToolResult:
-    """Return the result of a combined tool; a failure if the deadline has passed, so that its steps are undone.
+    """Return a combined tool's result; a failure if the deadline has passed, so that its steps are undone.
 
     >>> fail_if_late(ToolResult.success("done"), ToolContext(deadline=0.0))
     ToolResult.failure('The time was up', error_kind='timeout')
@@ -202,7 +202,7 @@ def fail_if_late(result: ToolResult, context: ToolContext) -> ToolResult:
 
 
 def must_undo(error: BaseException) -> bool:
-    """Whether steps are undone when an exception passes: not when the program ends, or the call goes on later.
+    """Whether to undo steps on an exception: not at program exit, nor if the call continues later.
 
     >>> must_undo(ValueError()), must_undo(KeyboardInterrupt())
     (True, False)

@@ -1,4 +1,4 @@
-"""Reviewers of a toolbox: the check that there is one, and decisions that are made already."""
+"""A toolbox's reviewers: validation, and replacement by existing decisions."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from toolsemble._engine.definition import ToolDefinition, always_gated_in, map_d
 from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.errors import ToolConfigurationError
 from toolsemble.review._gate import Gate
-from toolsemble.review._request import ReviewHandler
-from toolsemble.review._reviewer import to_reviewer
+from toolsemble.review._request import ReviewHandler, to_reviewer
 
 _NESTED = (
-    "Tool '{tool}' requires approval inside of another call, which cannot be resumed in the middle, so PauseReview "
+    "Tool '{tool}' requires approval inside another call, which cannot be resumed in the middle, so PauseReview "
     "cannot leave it open; pass the inner agent a reviewer that waits, such as QueueReview, make it a tool of the "
     "outer agent with as_tool(), without cache and idempotency, or set requires_approval on the outer tool instead"
 )
 _IN_FLOW = (
-    "Tool '{tool}' requires approval inside of '{outer}', which cannot be resumed in the middle, so PauseReview cannot "
+    "Tool '{tool}' requires approval inside '{outer}', which cannot be resumed in the middle, so PauseReview cannot "
     "leave it open; set requires_approval on '{outer}' instead, or pass a reviewer that waits, such as QueueReview"
 )
 _JOURNALED = (
@@ -31,15 +30,15 @@ _JOURNALED = (
 
 
 def check_reviewer(box: Toolbox, context: ToolContext) -> None:
-    """Raise ToolConfigurationError if a tool always requires approval and nobody can be asked, before a model is.
+    """Raise ToolConfigurationError before a model request if a tool always requires approval without a reviewer.
 
-    Tools that require approval under a condition are not known in advance; their calls raise it.
+    Conditional approval is unknown in advance; such calls raise it.
 
-    :param context: the context around the calls, whose reviewer they inherit if the toolbox has none
+    :param context: the calls' enclosing context, whose reviewer they inherit if the toolbox has none
 
     >>> check_reviewer(Toolbox([]), ToolContext())
     """
-    if box._context.review is not None or context.review is not None:  # noqa: SLF001 - of this package
+    if box._context.review is not None or context.review is not None:
         return
     for definition in always_gated_in(box.definitions()):
         if definition.gate is not None and definition.gate.review is None:
@@ -51,12 +50,12 @@ def check_reviewer(box: Toolbox, context: ToolContext) -> None:
 def check_pauses(box: Toolbox, context: ToolContext, *, nested: bool) -> None:
     """Raise ToolConfigurationError if a reviewer would have to pause where a run cannot be resumed.
 
-    :param context: the context around the calls
-    :param nested: whether the run is inside of a call that cannot be resumed in the middle
+    :param context: the calls' enclosing context
+    :param nested: whether the run is inside a call that cannot be resumed in the middle
 
     >>> check_pauses(Toolbox([]), ToolContext(), nested=True)
     """
-    review = box._context.review or context.review  # noqa: SLF001 - of this package
+    review = box._context.review or context.review
     for definition in box.definitions():
         if definition.gate is None and definition.flow is None:
             continue  # most tools
@@ -87,38 +86,38 @@ def _pauses(gate: Gate | None, review: ReviewHandler | None) -> bool:
 def replace_reviewer(
     box: Toolbox, names: Collection[str], review: ReviewHandler, begun: Collection[str] = ()
 ) -> Toolbox:
-    """Return a toolbox in which calls of some tools always ask this reviewer, also if they required no approval.
+    """Return a toolbox in which calls of some tools always ask this reviewer, even if they require no approval.
 
-    :param begun: the ids of calls that were approved before, and have begun; nobody is asked about them
+    :param begun: the ids of already approved and started calls, which are not reviewed again
 
     >>> from toolsemble.review import AutoApprove
     >>> replace_reviewer(Toolbox([]), [], AutoApprove()).names
     []
     """
     changed = copy(box)
-    changed._entries = {  # noqa: SLF001 - a new object
+    changed._entries = {
         name: replace(entry, definition=_replace_reviewer(entry.definition, review, begun)) if name in names else entry
-        for name, entry in box._entries.items()  # noqa: SLF001 - as above
+        for name, entry in box._entries.items()
     }
     return changed
 
 
 def replace_all_reviewers(box: Toolbox, review: ReviewHandler) -> Toolbox:
-    """Return a toolbox with another reviewer, who is also asked instead of those that its tools have of their own.
+    """Return a toolbox with another reviewer, which also replaces its tools' own reviewers.
 
     >>> from toolsemble.review import AutoApprove
     >>> replace_all_reviewers(Toolbox([]), AutoApprove()).names
     []
     """
     changed = copy(box)
-    changed._context = box._context.derive({"review": review})  # noqa: SLF001 - a new object
-    changed._entries = {  # noqa: SLF001 - as above
+    changed._context = box._context.derive({"review": review})
+    changed._entries = {
         name: replace(
             entry,
             context=entry.context.derive({"review": review}),
             definition=map_definition(entry.definition, partial(_put_to, review)),
         )
-        for name, entry in box._entries.items()  # noqa: SLF001 - as above
+        for name, entry in box._entries.items()
     }
     return changed
 

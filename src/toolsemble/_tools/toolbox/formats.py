@@ -1,4 +1,4 @@
-"""A set of tools: names, specifications, and the tool formats of the providers."""
+"""A set of tools: names, specifications, and provider formats."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ToolSet:
 
     @property
     def specifications(self) -> list[ToolSpecification]:
-        """The specifications that models are shown, in registration order; built on first use."""
+        """The specifications as shown to models, in registration order; built on first use."""
         if self._specifications is None:
             self._specifications = tuple(entry.definition.specification() for entry in self._entries.values())
         return list(self._specifications)
@@ -42,7 +42,7 @@ class ToolSet:
         return list(self._entries)
 
     def definitions(self) -> Iterable[ToolDefinition]:
-        """Return the definitions of all tools that the toolbox answers for, also of those that models are not shown.
+        """Return the definitions of all tools that the toolbox executes, including hidden ones.
 
         >>> list(ToolSet({}).definitions())
         []
@@ -68,7 +68,7 @@ class ToolSet:
         return entry is not None and entry.definition.policy is not None and entry.definition.policy.polling
 
     def can_pause_inside(self, name: str) -> bool:
-        """Return whether a tool is an agent whose calls can be left open: no cache or ledger keeps its outcomes.
+        """Return whether a tool is an agent whose calls can be left open, without a cache or ledger.
 
         >>> ToolSet({}).can_pause_inside("nothing")
         False
@@ -90,8 +90,8 @@ class ToolSet:
     def has_secrets(self, name: str) -> bool:
         """Return whether the arguments of a call may contain a secret.
 
-        They may if a parameter of the tool is or contains a secret, or if the name is unknown and may be a misspelled
-        one of such a tool.
+        They may if a parameter of the tool is or contains a secret, or if an unknown name may be a misspelled one of
+        such a tool.
 
         >>> ToolSet({}).has_secrets("nothing")
         False
@@ -102,10 +102,10 @@ class ToolSet:
         return entry.definition.secret
 
     def show_arguments(self, call: ToolCall) -> dict[str, Any] | None:
-        """Return the arguments of a call as people may see them; None: as they were requested.
+        """Return a call's arguments for display; None: as requested.
 
-        The secrets of a tool that takes some are masked. Nothing is shown of its arguments if they cannot be read, and
-        of those for an unknown tool, which may be misspelled: nobody knows which of them is a secret.
+        Secrets are masked. Unparseable arguments of a tool with secrets are hidden completely, and so are arguments of
+        an unknown tool, which may be misspelled, because its secret parameters are unknown.
 
         >>> from toolsemble import Secret, Toolbox, tool
         >>> @tool
@@ -123,7 +123,7 @@ class ToolSet:
         return mask_arguments(self._entries[call.name].definition, call.json)
 
     def registered(self, name: str) -> Registered:
-        """Return the definition of a tool, and what is known of its calls in advance; raise KeyError if unknown.
+        """Return a tool's definition with its precomputed call data; raise KeyError if unknown.
 
         >>> from toolsemble import Toolbox, tool
         >>> @tool
@@ -140,8 +140,8 @@ class ToolSet:
         """Return the ``tools`` argument of OpenAI's SDK.
 
         :param strict: whether strict mode is used; None: as each tool is set
-        :param bounds: whether bounds, patterns and formats are also keywords, and not only words of the descriptions;
-            strict mode holds the model to those that it supports, which fine-tuned models may reject
+        :param bounds: whether bounds, patterns and formats are also keywords, not only words in descriptions; strict
+        mode enforces the supported ones, which fine-tuned models may reject
 
         >>> from toolsemble import Toolbox, tool
         >>> @tool
@@ -174,7 +174,7 @@ class ToolSet:
         return self.to_provider("ollama")
 
     def to_mcp(self) -> list[dict[str, Any]]:
-        """Return the tools as an MCP server lists them, with ``outputSchema`` where a tool declares what it returns.
+        """Return the tools in MCP's list format, with ``outputSchema`` for declared return types.
 
         >>> from toolsemble import Toolbox, tool
         >>> @tool
@@ -194,7 +194,7 @@ class ToolSet:
         return tools
 
     def to_provider(self, provider: str, **settings: Any) -> list[dict[str, Any]]:
-        """Return the tools in the format of a provider, by its name, with the settings of that format.
+        """Return the tools in a provider's format, by its name, with that format's settings.
 
         >>> ToolSet({}).to_provider("anthropic")
         []
@@ -213,7 +213,7 @@ class ToolSet:
         return tools
 
     def prefixed(self, prefix: str) -> Self:
-        """Return the same toolbox with a prefix before the names of its tools.
+        """Return the same toolbox with prefixed tool names.
 
         >>> from toolsemble import Toolbox
         >>> from toolsemble.builtin import CalculatorTool
@@ -225,10 +225,10 @@ class ToolSet:
         return self.renamed({name: f"{prefix}{name}" for name, entry in self._entries.items() if not entry.fixed})
 
     def renamed(self, names: Mapping[str, str]) -> Self:
-        """Return the same toolbox with other names for some of its tools: from the present name to the new one.
+        """Return the same toolbox with some tools renamed: a mapping from current to new names.
 
-        Everything else stays, as with :meth:`Tool.renamed`. The tools of the new toolbox keep the approval and limits
-        that this toolbox adds to them, also in another toolbox.
+        Everything else stays the same, as with :meth:`Tool.renamed`. The new toolbox's tools keep this toolbox's
+        approval and limits, even in another toolbox.
 
         >>> from toolsemble import Toolbox
         >>> from toolsemble.builtin import CalculatorTool
@@ -249,7 +249,7 @@ class ToolSet:
         return self._with_entries(found)
 
     def filtered(self, keep: Iterable[str] | Callable[[ToolSpecification], object]) -> Self:
-        """Return the same toolbox with some of its tools.
+        """Return the same toolbox with a subset of its tools.
 
         :param keep: names, patterns such as ``"read_*"``, or a function of the tool's specification
 
@@ -268,9 +268,9 @@ class ToolSet:
         return self._with_entries(kept)
 
     def members(self, *, reviewed: bool = False) -> list[Defined]:
-        """Return the tools and their definitions, for another toolbox that takes them over.
+        """Return the tools and their definitions, for inclusion in another toolbox.
 
-        :param reviewed: whether this toolbox's reviewer decides about their calls, because the other one has none
+        :param reviewed: whether this toolbox's reviewer reviews their calls, because the other one has none
 
         >>> ToolSet({}).members()
         []
@@ -280,12 +280,12 @@ class ToolSet:
 
     def _with_entries(self, entries: dict[str, Registered]) -> Self:
         made = copy(self)
-        made._entries = entries  # noqa: SLF001 - a new object of this class
-        made._specifications = None  # noqa: SLF001 - as above
+        made._entries = entries
+        made._specifications = None
         return made
 
     def _matcher(self, patterns: Iterable[str]) -> Callable[[ToolSpecification], bool]:
-        """Return a function that tells whether a tool has one of the names; raise if a name matches no tool."""
+        """Return a predicate for tools with one of the names; raise if a name matches no tool."""
         from fnmatch import fnmatchcase
 
         given: Any = patterns
@@ -330,14 +330,14 @@ class ToolSet:
 
 
 def _name_parameters(specification: ToolSpecification) -> str:
-    """Return the names of parameters, with a question mark for those that may be left out."""
+    """Return parameter names, with a question mark for optional ones."""
     schema = specification.parameters or {}
     required = schema.get("required", ())
     return ", ".join(name if name in required else f"{name}?" for name in schema.get("properties", ()))
 
 
 def _own_definition(entry: Registered) -> ToolDefinition:
-    """Return the definition of a tool of a toolbox, with the limit of its output as its own."""
+    """Return a toolbox tool's definition, with the output limit as its own."""
     policy = entry.definition.policy or Policy()
     if policy.max_output == entry.limit:
         return entry.definition
@@ -345,7 +345,7 @@ def _own_definition(entry: Registered) -> ToolDefinition:
 
 
 def _keep_reviewer(entry: Registered, definition: ToolDefinition) -> ToolDefinition:
-    """Return the definition with the reviewer of its toolbox for its own gates and those inside its flow."""
+    """Return the definition with its toolbox's reviewer for its own gates and the gates inside its flow."""
     review = entry.context.review
     if review is None:
         return definition
@@ -358,7 +358,7 @@ def _keep_reviewer(entry: Registered, definition: ToolDefinition) -> ToolDefinit
 
 
 def _rename_entry(entry: Registered, name: str) -> Registered:
-    """Return a tool of a toolbox under another name, with its gate and limits."""
+    """Return a toolbox tool under another name, with its gate and limits."""
     from toolsemble._tools.collection import collect_tools
     from toolsemble._tools.renamed import RenamedTool
 
@@ -369,9 +369,9 @@ def _rename_entry(entry: Registered, name: str) -> Registered:
 
 
 def names_inside(box: ToolSet) -> Names:
-    """Return the names of the tools of a toolbox, and of the tools that they can call.
+    """Return the names of a toolbox's tools, and of the tools that they can call.
 
     >>> names_inside(ToolSet({})).found
     ()
     """
-    return names_in(entry.definition for entry in box._entries.values())  # noqa: SLF001 - a class of this module
+    return names_in(entry.definition for entry in box._entries.values())

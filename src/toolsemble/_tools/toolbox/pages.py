@@ -1,4 +1,4 @@
-"""Paging: the tool ``read_more``, with which a model reads the rest of a truncated result."""
+"""Paging: the tool ``read_more`` for reading the rest of a truncated result."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DEFAULT_MEMORY_ID = ToolContext().memory_id
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """The settings of paging: the name of the tool, and how much text is stored.
+    """The paging settings: the tool's name, and the storage limits.
 
     >>> Pages(results=10).name
     'read_more'
@@ -34,9 +34,9 @@ class Pages:
     name: str = "read_more"
     """The name of the tool that returns the pages."""
     results: int = 100
-    """How many texts are stored; the oldest are evicted first."""
+    """The maximum number of stored texts; the oldest are evicted first."""
     characters: int = 10_000_000
-    """How many characters are stored in all."""
+    """The maximum number of stored characters in total."""
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -45,7 +45,7 @@ class Pages:
 
     @classmethod
     def of(cls, setting: object) -> Pages:
-        """Return the settings for the ``pages`` argument of a toolbox; raise if it is not valid.
+        """Return the settings for a toolbox's ``pages`` argument; raise if it is invalid.
 
         >>> Pages.of(True).results
         100
@@ -65,12 +65,12 @@ class Reader(NamedTuple):
     """
 
     memory_id: str
-    """The conversation or user that the result belongs to."""
+    """The conversation or user of the result."""
     run_id: str | None
-    """The run that the result belongs to; None if the program did not set a run id."""
+    """The run of the result; None if the program did not set a run id."""
 
     def matches(self, memory_id: str, run_id: str) -> bool:
-        """Return whether a call may read the text; with the default memory id, the run ids must be equal as well."""
+        """Return whether a call may read the text; with the default memory id, run ids must also match."""
         if memory_id != self.memory_id:
             return False
         return memory_id != _DEFAULT_MEMORY_ID or self.run_id is None or run_id == self.run_id
@@ -83,7 +83,7 @@ class _Text(NamedTuple):
 
 
 class PageStore:
-    r"""The truncated texts of a toolbox, each with the reader that may read it.
+    r"""A toolbox's truncated texts, each with its permitted reader.
 
     >>> book = PageStore(Pages())
     >>> cut, note = book.keep("one\ntwo\nthree", 8, "ada", None)
@@ -105,11 +105,11 @@ class PageStore:
     def keep(
         self, text: str, limit: int, memory_id: str, run_id: str | None, text_id: str | None = None
     ) -> tuple[int, str]:
-        """Store a text; return where its first page ends, and a note for the model about the other pages.
+        """Store a text; return the end of its first page, and a note for the model about the other pages.
 
         :param memory_id: the conversation or user whose model may read it
         :param run_id: the run whose model may read it; None if the program did not set one
-        :param text_id: the id by which the model asks for pages; None: a random one
+        :param text_id: the id for page requests; None: a random one
         """
         starts = page_starts(text, limit) if len(text) <= self._pages.characters else None
         if starts is None:
@@ -125,11 +125,11 @@ class PageStore:
         return starts[1], f" {self._note(text_id, 1, len(starts))}"
 
     def page(self, id: str, number: int, context: ToolContext) -> str:
-        """Return a page of a text with a note about the next one; raise if the text is not there for this reader."""
+        """Return a page of a text with a note about the next one; raise if this reader has no such text."""
         with self._lock:
             found = self._texts.get(id)
         if found is None or not found.reader.matches(context.memory_id, context.run_id):
-            # The same message for both: it must not reveal that a text of another reader exists.
+            # The same message for both: it must not reveal that another reader's text exists.
             raise ToolExecutionError(
                 f"Unknown result '{preview(id, 64)}': it never existed or is no longer stored; call the tool again"
             )
@@ -140,7 +140,7 @@ class PageStore:
         return f"{found.text[start:end]}\n{self._note(id, number, count)}"
 
     def tool(self) -> FunctionTool[..., str]:
-        """Return the tool with which models read pages."""
+        """Return the tool for reading pages."""
 
         @tool(self._pages.name, "Reads another page of a result that was truncated.", effects="read")
         def read_more(
@@ -160,7 +160,7 @@ class PageStore:
 
 
 def page_starts(text: str, limit: int) -> list[int] | None:
-    r"""Return the start of each page of a text, none longer than the limit; None if there would be too many pages.
+    r"""Return the start of each page of a text, within the page limit; None if there would be too many pages.
 
     >>> page_starts("one\ntwo\nthree", 8)
     [0, 8]
@@ -174,7 +174,7 @@ def page_starts(text: str, limit: int) -> list[int] | None:
 
 
 def _page_end(text: str, start: int, limit: int) -> int:
-    """Return where a page ends: after a line or a word in its second half, or else between two characters."""
+    """Return the end of a page: after a line or a word in its second half, else between two characters."""
     end, half = start + limit, start + limit // 2
     for mark in ("\n", " "):
         found = text.rfind(mark, half, end)

@@ -1,4 +1,4 @@
-"""The registry of a toolbox: collect tools, check their definitions, and find them by name."""
+"""A toolbox's registry: collects tools, validates their definitions, and finds them by name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _NAMES_SHOWN = 50
 LONGEST_NAME = 64
-"""How many characters of the name of an unknown tool an error message shows."""
+"""The maximum length of an unknown tool's name in error messages."""
 _MOST_COMPARED = 200
 _UNKNOWN = "(unknown)"  # not a valid tool name; keeps names invented by models out of the metrics
 
@@ -28,18 +28,18 @@ Defined: TypeAlias = tuple[object, ToolDefinition]
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A tool of a toolbox, with the parts of its calls that are known in advance."""
+    """A toolbox tool with its precomputed call data."""
 
     tool: object
     """The tool object that was passed in."""
     definition: ToolDefinition
     """The definition that the call path uses."""
     context: ToolContext
-    """The context of its calls, without the fields that differ between calls."""
+    """The context of its calls, without per-call fields."""
     limit: int | None
-    """Characters of a result that the model gets; None: no limit."""
+    """The maximum length of a result for the model; None: no limit."""
     fixed: bool = False
-    """Whether the tool belongs to the toolbox itself, as the one for paging does, so that it keeps its name."""
+    """Whether the tool belongs to the toolbox itself, like the paging tool, so that it keeps its name."""
 
 
 def register_tools(
@@ -49,11 +49,11 @@ def register_tools(
     context: ToolContext,
     max_output: int | None,
 ) -> dict[str, Registered]:
-    """Return the tools of a toolbox by name, with its gate and limits.
+    """Return a toolbox's tools by name, with its gate and limits.
 
     :param found: the tools, with unique names
     :param context: the context fields that all calls of the toolbox share
-    :param max_output: characters of a result that the model gets, unless the tool sets less; None: no limit
+    :param max_output: the maximum length of a result for the model, unless the tool sets less; None: no limit
 
     >>> register_tools([], None, None, ToolContext(), None)
     {}
@@ -66,8 +66,8 @@ def register_tools(
 
 
 def register_tool(tool: object, definition: ToolDefinition, context: ToolContext, max_output: int | None) -> Registered:
-    """Return a tool with the parts of its calls that are known in advance; parameters as in :func:`register_tools`."""
-    # The fewer context fields are set at the call, the faster it is.
+    """Return a tool with its precomputed call data; parameters as in :func:`register_tools`."""
+    # Setting fewer context fields per call is faster.
     known = context.derive({"tool_name": definition.name, "logger": definition.logger})
     own = None if definition.policy is None else definition.policy.max_output
     limits = [limit for limit in (own, max_output) if limit is not None]
@@ -75,7 +75,7 @@ def register_tool(tool: object, definition: ToolDefinition, context: ToolContext
 
 
 def unknown_tool(name: str, known: Sequence[str], refusal: str = "") -> ToolDefinition:
-    """Return the definition that answers calls of an unknown tool: every call fails with the names that exist.
+    """Return the definition for calls of an unknown tool: every call fails with the available names.
 
     :param refusal: why a lock hides it; "" if none does
 
@@ -93,12 +93,12 @@ Available tools: weather. Did you mean 'weather'?
 
 
 def add_gate(definitions: list[ToolDefinition], outer: OuterGate | None) -> list[ToolDefinition]:
-    """Return the definitions with the approval gate of the toolbox added."""
+    """Return the definitions with the toolbox's approval gate added."""
     if outer is None:
         return definitions
     names = names_in(definitions)
     outer.check(names.found, all_known=names.all_known)
-    # Steps of a pipeline are gated as well: putting a tool into a pipeline must not skip its approval.
+    # Pipeline steps are also gated: putting a tool into a pipeline must not skip its approval.
     return [
         map_definition(each, lambda part: replace(part, gate=outer.around(part.names, part.gate)))
         for each in definitions
@@ -106,7 +106,7 @@ def add_gate(definitions: list[ToolDefinition], outer: OuterGate | None) -> list
 
 
 def names_in(definitions: Iterable[ToolDefinition]) -> Names:
-    """Return the names of tools, of the tools inside their flows, and of the tools that agents among them can call.
+    """Return the names of tools, tools inside their flows, and tools that their agents can call.
 
     >>> names_in([unknown_tool("wether", [])])
     Names(found=('(unknown)',), all_known=True)
@@ -155,7 +155,7 @@ def unknown_tool_message(name: str, known: Sequence[str]) -> str:
 
     shown = ", ".join(known[:_NAMES_SHOWN]) or "none"
     more = f" and {len(known) - _NAMES_SHOWN} more" if len(known) > _NAMES_SHOWN else ""
-    # Matching is quadratic in the length, and a name longer than any tool's cannot be a close match.
+    # Matching is quadratic in the length, and overlong names cannot be a close match.
     folded = {each.casefold(): each for each in reversed(known)} if len(name) <= LONGEST_NAME else {}
     near = difflib.get_close_matches(name.casefold(), _candidates(name.casefold(), folded), n=1)
     hint = f". Did you mean '{folded[near[0]]}'?" if near else ""
@@ -163,7 +163,7 @@ def unknown_tool_message(name: str, known: Sequence[str]) -> str:
 
 
 def _candidates(name: str, known: Iterable[str]) -> list[str]:
-    """Return the names that share the most pairs of letters with a name: matching against all names takes too long."""
+    """Return the names that share the most bigrams with a name: matching against all names takes too long."""
     pairs, found = set(pairwise(name)), list(known)
     if len(found) > _MOST_COMPARED:
         found.sort(key=lambda each: len(pairs.intersection(pairwise(each))) / (len(name) + len(each)), reverse=True)

@@ -1,6 +1,6 @@
-"""The settings of a toolbox: checked, and turned into what its calls use.
+"""The settings of a toolbox: validation and preparation for its calls.
 
-What only some toolboxes declare is loaded when one declares it.
+Rarely used features are loaded on first use.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def check_counts(**counts: tuple[Any, int]) -> None:
-    """Raise if a setting is not an int, or less than its minimum; None is accepted.
+    """Raise if a setting is not an int, or below its minimum; None is accepted.
 
     >>> check_counts(max_concurrency=(0, 1))
     Traceback (most recent call last):
@@ -45,7 +45,7 @@ def check_counts(**counts: tuple[Any, int]) -> None:
 def context_of(
     *, metrics: Any, executor: Any, expose_errors: Any, review: Any, memory_id: Any, agent_role: Any
 ) -> ToolContext:
-    """Return the context that all calls of a toolbox start from; raise if a setting is not valid.
+    """Return the base context of a toolbox's calls; raise if a setting is invalid.
 
     >>> common = {"metrics": None, "executor": None, "expose_errors": "all", "review": None, "memory_id": "ada"}
     >>> context_of(**common, agent_role="clerk").agent_role
@@ -73,7 +73,7 @@ def context_of(
 
 
 def place_tools(found: list[Defined], executor: Executor) -> list[Defined]:
-    """Return tools with the bodies that the executor of a cluster runs; raise if it cannot run one of them."""
+    """Return tools with bodies for a cluster executor; raise if it cannot run one of them."""
     from toolsemble._engine.work.remote import ClusterExecutor
 
     if not isinstance(executor, ClusterExecutor):
@@ -82,7 +82,7 @@ def place_tools(found: list[Defined], executor: Executor) -> list[Defined]:
 
 
 def gate_of(approve: object, timeout: object, on_timeout: object, role: object) -> OuterGate | None:
-    """Return the gate of a toolbox, None for no gate; raise if a setting is not valid."""
+    """Return a toolbox's gate, None for no gate; raise if a setting is invalid."""
     check_terms("Toolbox: approval_", timeout, on_timeout, role)
     if approve is None:
         return None
@@ -92,7 +92,7 @@ def gate_of(approve: object, timeout: object, on_timeout: object, role: object) 
 
 
 def limits_of(timeout: Any, retries: Any, rate_limit: Any, cache: Any, ledger: Any) -> BoxLimits | None:
-    """Return the limits of a toolbox, None for no limits; raise if a setting is not valid."""
+    """Return a toolbox's limits, None for no limits; raise if a setting is invalid."""
     if all(each is None for each in (timeout, rate_limit, cache, ledger)) and type(retries) is int and not retries:
         return None
     from toolsemble._engine.limits.policy import BoxLimits
@@ -101,7 +101,7 @@ def limits_of(timeout: Any, retries: Any, rate_limit: Any, cache: Any, ledger: A
 
 
 def pass_on_gate(context: ToolContext, gate: OuterGate) -> ToolContext:
-    """Return the context of a toolbox with a gate, which also applies to the calls inside its calls."""
+    """Return the context of a toolbox with a gate, which also applies to nested calls."""
     from toolsemble.review._gate import InheritedGate
 
     return context.derive({"gates": (*context.gates, InheritedGate(gate, context.review))})
@@ -110,7 +110,7 @@ def pass_on_gate(context: ToolContext, gate: OuterGate) -> ToolContext:
 def add_approval(
     entries: Mapping[str, Registered], context: ToolContext, approve: object
 ) -> tuple[dict[str, Registered], ToolContext]:
-    """Return the tools and the context of a toolbox with a further gate, on the default terms.
+    """Return a toolbox's tools and context with an additional gate with default settings.
 
     :param approve: names, patterns or a predicate
     """
@@ -129,10 +129,10 @@ def add_approval(
 
 
 def add_gates_around(definition: ToolDefinition, own: ToolContext, context: ToolContext) -> ToolDefinition:
-    """Return the definition of a tool with the gates of a call around it.
+    """Return a tool's definition with an enclosing call's gates.
 
-    :param own: the context of the toolbox, whose own gates the definition has already
-    :param context: the context of the call
+    :param own: the toolbox's context, whose own gates the definition already has
+    :param context: the call's context
     """
     known = {id(each.outer) for each in own.gates}
     around = [each for each in context.gates if id(each.outer) not in known]
@@ -149,9 +149,9 @@ def add_gates_around(definition: ToolDefinition, own: ToolContext, context: Tool
 def pages_of(
     setting: object, entries: dict[str, Registered], context: ToolContext, *, truncates: bool
 ) -> PageStore | None:
-    """Add the tool for paging to the tools of a toolbox, and return what it reads from; None for no paging.
+    """Add the paging tool to a toolbox's tools, and return its page store; None for no paging.
 
-    :param truncates: whether the toolbox truncates results; raise if not, or if the setting is not valid
+    :param truncates: whether the toolbox truncates results; raise if not, or if the setting is invalid
     """
     if setting is False:
         return None
@@ -171,7 +171,7 @@ def pages_of(
 
 
 def hooks_of(before: object, after: object) -> Hooks | None:
-    """Return the hooks of a toolbox, None for no hooks; raise if one is not valid."""
+    """Return a toolbox's hooks, None for no hooks; raise if one is invalid."""
     if before is None and after is None:
         return None
     from toolsemble._engine.execution.hooks import make_hooks
@@ -180,7 +180,7 @@ def hooks_of(before: object, after: object) -> Hooks | None:
 
 
 def sinks_of(sinks: object) -> Sinks | None:
-    """Return the sinks of a toolbox, None for no sinks; raise if one is not valid."""
+    """Return a toolbox's sinks, None for no sinks; raise if one is invalid."""
     if sinks == ():
         return None
     from toolsemble._runtime.sinks import build_sinks
@@ -189,7 +189,7 @@ def sinks_of(sinks: object) -> Sinks | None:
 
 
 def repair_steps(setting: Any) -> frozenset[str]:
-    """Return the repair steps that are enabled; raise if one is unknown.
+    """Return the enabled repair steps; raise if one is unknown.
 
     >>> sorted(repair_steps(["text", "null"]))
     ['null', 'text']
@@ -206,7 +206,7 @@ def repair_steps(setting: Any) -> frozenset[str]:
 
 
 def _is_reviewer(value: object) -> bool:
-    from toolsemble.review._reviewer import is_reviewer  # most toolboxes have no reviewer
+    from toolsemble.review._request import is_reviewer  # most toolboxes have no reviewer
 
     return is_reviewer(value)
 

@@ -1,4 +1,4 @@
-"""Output schemas from declared return types, and the structured content of results that fits them."""
+"""Output schemas from declared return types, and structured content of results."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _ALWAYS_WRAPPED = ("integer", "number", "boolean", "array")
 
 
 class UnfitResultError(Exception):
-    """A result does not fit the declared return type of its tool."""
+    """Signals a result that does not fit its tool's declared return type."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputSchema:
-    """The JSON Schema of a tool's structured content: always an object, as the protocol demands.
+    """The JSON Schema of a tool's structured content: always an object, as required by the protocol.
 
     >>> from toolsemble._tools.function import tool
     >>> from toolsemble._tools.toolbox.toolbox import Toolbox
@@ -44,9 +44,9 @@ class OutputSchema:
 
     @classmethod
     def of(cls, definition: ToolDefinition) -> OutputSchema | None:
-        """Return the schema for the declared return type of a tool; None if there is none to show.
+        """Return the schema for a tool's declared return type; None if there is none.
 
-        A str is the text of the result already. A tool that consists of others has no type of its own.
+        A str is already the result's text. A composite tool has no type of its own.
         """
         kind = None if definition.flow is not None else definition.returns()
         if kind in (None, type(None), Any, object, str) or is_opaque(kind) or _may_hold_contents(kind):
@@ -56,7 +56,7 @@ class OutputSchema:
 
     @classmethod
     def of_schema(cls, schema: dict[str, Any], is_wrapped: bool = False) -> OutputSchema | None:  # noqa: FBT001, FBT002 - the parts of a pair
-        """Return the output schema for the JSON Schema of an object; None if it cannot be checked."""
+        """Return the output schema for an object's JSON Schema; None if it cannot be checked."""
         import jsonschema_rs
 
         try:
@@ -66,16 +66,16 @@ class OutputSchema:
 
     @property
     def is_read_alone(self) -> bool:
-        """Whether a reply finds the structured content without the schema.
+        """Whether a reply can find the structured content without the schema.
 
-        So it is for an object, and for a value that is always wrapped.
+        This is true for an object, and for a value that is always wrapped.
 
-        A text has no structured form, and whether an object is wrapped cannot be seen from it.
+        A text has no structured form, and an object does not show whether it is wrapped.
         """
         return not self.is_wrapped or self.schema["properties"][_WRAPPER].get("type") in _ALWAYS_WRAPPED
 
     def read(self, result: ToolResult) -> dict[str, Any]:
-        """Return the structured content of a result; raise UnfitResultError if it does not fit."""
+        """Return a result's structured content; raise UnfitResultError if it does not fit."""
         for value in _candidates(result):
             content = {_WRAPPER: value} if self.is_wrapped else value
             if self.fits(content):
@@ -84,12 +84,12 @@ class OutputSchema:
 
 
 def find_output(entry: Registered) -> OutputSchema | None:
-    """Return the output schema of a tool; None if it declares no type, or its text is limited.
+    """Return a tool's output schema; None if it declares no type, or its text is limited.
 
-    The output schema of another server's tool is passed on.
+    Another server's output schema is forwarded.
     """
     if entry.limit is not None:
-        return None  # the whole value beside a limited text would defeat the limit
+        return None  # the full value next to a limited text would defeat the limit
     passed_on = getattr(entry.tool, "listed_output", None)
     return OutputSchema.of(entry.definition) if passed_on is None else OutputSchema.of_schema(passed_on)
 
@@ -104,7 +104,7 @@ def _candidates(result: ToolResult) -> Iterator[Any]:
 
 
 def _may_hold_contents(kind: Any) -> bool:
-    """Return whether a type is a list of anything, so that images and files may be in it."""
+    """Return whether a type is an untyped list, which may contain images and files."""
     origin = get_origin(kind) or kind
     if not isinstance(origin, type) or not issubclass(origin, list | tuple) or hasattr(origin, "_fields"):
         return False
@@ -113,14 +113,14 @@ def _may_hold_contents(kind: Any) -> bool:
 
 
 def _write_schema(kind: Any) -> dict[str, Any] | None:
-    """Return the JSON Schema of what a value of a type becomes; None if there is no schema for it."""
+    """Return the JSON Schema of a type's serialized form; None if there is none."""
     from pydantic import TypeAdapter
 
     from toolsemble._schema.typed_arguments import TypedArguments
 
     try:
         return TypeAdapter(kind).json_schema(mode="serialization", schema_generator=_make_generator())
-    except Exception:  # types that pydantic does not know are read by our own rules
+    except Exception:  # types unknown to pydantic are read by our own rules
         try:
             return TypedArguments.of_type(kind, {}).schema
         except (ToolDefinitionError, TypeError, AttributeError):
@@ -129,7 +129,7 @@ def _write_schema(kind: Any) -> dict[str, Any] | None:
 
 @cache
 def _make_generator() -> Any:
-    """Return pydantic's generator, which says how bytes are written."""
+    """Return pydantic's generator, adapted to the encoding of bytes."""
     from pydantic.json_schema import GenerateJsonSchema
 
     class Generator(GenerateJsonSchema):
@@ -152,14 +152,14 @@ def _make_generator() -> Any:
 
         def bytes_schema(self, schema: Any) -> dict[str, Any]:
             written = super().bytes_schema(schema)
-            # A model of pydantic says itself how its bytes are written.
+            # A pydantic model defines its own encoding of bytes.
             return written if self.in_model else {**written, "format": "base64url", "contentEncoding": "base64url"}
 
     return Generator
 
 
 def _make_object(schema: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Return a schema whose root is an object, and whether the value had to be wrapped for it."""
+    """Return a schema whose root is an object, and whether the value was wrapped."""
     definitions = {"$defs": schema["$defs"]} if "$defs" in schema else {}
     root = {key: value for key, value in schema.items() if key != "$defs"}
     reference = str(root.get("$ref", ""))

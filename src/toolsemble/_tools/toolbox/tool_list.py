@@ -1,4 +1,4 @@
-"""The tools in a list that a toolbox takes: lists and toolboxes in it are flattened, and mistakes are explained."""
+"""Collection of a toolbox's tools: nested lists and toolboxes are flattened, and mistakes are explained."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _MAX_DEPTH = 20
 
 
 def collect_members(tools: object, *, reviewed: bool = False) -> list[Defined]:
-    """Return the tools of a list, with their definitions; report all bad ones in one error.
+    """Return a list's tools with their definitions; report all invalid ones in one error.
 
-    :param reviewed: whether the tools of toolboxes in the list keep the reviewer of those
+    :param reviewed: whether tools of nested toolboxes keep their toolbox's reviewer
 
     >>> collect_members([None, 5])
     Traceback (most recent call last):
@@ -58,7 +58,7 @@ class _Collector:
     def flatten(self, tools: Iterable[object], place: str) -> Iterator[Defined]:
         """Yield the tools of a list.
 
-        :param place: where the list is: empty, or such as ``1[0]``
+        :param place: the list's index path: empty, or such as ``1[0]``
         """
         for index, source in enumerate(tools):
             where = f"{place}[{index}]" if place else str(index)
@@ -68,7 +68,7 @@ class _Collector:
                 self._problems.append(str(problem))
 
     def _find(self, source: object, where: str) -> Iterable[Defined]:
-        """Return the tools that one member of a list stands for."""
+        """Return the tools of one list member."""
         if isinstance(source, ToolSet):
             return self._take_over(source, where)
         if defined := _define(source, where):
@@ -80,7 +80,7 @@ class _Collector:
         return self.flatten(source, where)
 
     def _take_over(self, box: ToolSet, where: str) -> list[Defined]:
-        """Return the tools of a toolbox, with its gate and limits; raise if its hooks would be left out silently."""
+        """Return a toolbox's tools with its gate and limits; raise if its hooks would be dropped silently."""
         settings = getattr(box, "_settings", None)
         if settings is not None and settings.hooks is not None:
             raise ToolDefinitionError(
@@ -122,7 +122,7 @@ def _explain(source: Any, where: str) -> str:
 
 
 def _warn_undescribed(found: Mapping[str, Defined]) -> None:
-    """Warn of tools without a description, by which a model chooses them."""
+    """Warn about tools without a description, because models need one to choose."""
     for name, (_, definition) in found.items():
         if not definition.description.strip():
             from toolsemble._runtime.checks import warn_user

@@ -1,4 +1,4 @@
-"""The ``Toolbox``: a checked set of tools that executes calls."""
+"""The ``Toolbox``: a validated set of tools that executes calls."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_NONE = -1  # wakes up the waiting thread without a call that has ended
+_NONE = -1  # wakes up the waiting thread without a finished call
 
 
 class Turn:
@@ -59,7 +59,7 @@ class Turn:
         self._replies: dict[int, ToolReply] = {}
 
     def new_report(self) -> ArgumentsReport | None:
-        """Return what keeps the arguments of one call; None if nobody observes the turn."""
+        """Return a new arguments report for one call; None if the turn has no observer."""
         return None if self._observe is None else ArgumentsReport()
 
     def answer(self, index: int, reply: ToolReply) -> None:
@@ -77,7 +77,7 @@ class Turn:
         start: Callable[[ToolCall, ArgumentsReport | None], CallPath],
         reply: Callable[[ToolCall, ToolResult, ArgumentsReport | None], ToolReply],
     ) -> None:
-        """Run the calls concurrently in this event loop; raise what one of them raised after all have ended."""
+        """Run the calls concurrently on this event loop; after all have ended, raise the exception of any of them."""
         import asyncio
 
         turn = asyncio.current_task()
@@ -85,10 +85,10 @@ class Turn:
         before = cancelling()
 
         async def run(index: int, call: ToolCall) -> BaseException | None:
-            # Returned, not raised: some exceptions stop the event loop at once, and the other calls would be lost.
+            # Returned, not raised: some exceptions stop the event loop immediately, which would lose the other calls.
             try:
                 if cancelling() > before:
-                    return asyncio.CancelledError()  # the turn was cancelled, but its task has not been told yet
+                    return asyncio.CancelledError()  # the turn was cancelled, but its task has not been notified yet
                 report = self.new_report()
                 self.answer(index, reply(call, await adrive(start(call, report)), report))
             except BaseException as error:
@@ -97,7 +97,7 @@ class Turn:
                 return error
             return None
 
-        from toolsemble.review._ask import batch_requests
+        from toolsemble.review._asking.ask import batch_requests
 
         with batch_requests():
             create = asyncio.get_running_loop().create_task
@@ -136,14 +136,14 @@ class _ParallelPaths:
     """Call paths that run alternately in this thread while their bodies run in worker threads."""
 
     def __init__(self, paths: Iterable[Generator[None, None, None]], ended: SimpleQueue[int]) -> None:
-        # Each has its own context, as a task has: they set and reset context variables in any order.
+        # Each has its own context, like a task: they set and reset context variables in any order.
         self._paths = [(copy_context().run, path) for path in paths]
         self._ended = ended
         self._interrupted = False
         self.raised: dict[int, BaseException] = {}
 
     def finish(self) -> None:
-        """Run all paths to their end; a KeyboardInterrupt is thrown into all of them."""
+        """Run all paths to completion; throw a KeyboardInterrupt into all of them."""
         try:
             with _handle_interrupt(self._interrupt):
                 left = sum(self._advance(index) for index in range(len(self._paths)) if not self._interrupted)
@@ -163,7 +163,7 @@ class _ParallelPaths:
         self._ended.put(_NONE)
 
     def _advance(self, index: int) -> bool:
-        """Continue one path; return whether it waits for a worker, and False if it has ended."""
+        """Continue one path; return whether it waits for a worker; False if it has ended."""
         inside, path = self._paths[index]
         try:
             inside(next, path)
@@ -179,7 +179,7 @@ class _ParallelPaths:
 def _handle_interrupt(notify: Callable[[], None]) -> Iterator[None]:
     """Call a function at the first SIGINT instead of raising KeyboardInterrupt; a second one is raised.
 
-    Raised at any point, it could leave a lock of the workers held forever, or be taken for an error of a call.
+    Raised at an arbitrary point, it could leave a worker lock held forever, or be mistaken for a call's error.
     """
     import signal
 
@@ -200,9 +200,9 @@ def _handle_interrupt(notify: Callable[[], None]) -> Iterator[None]:
 
 
 def _raise_first(errors: Iterable[BaseException]) -> None:
-    """Raise one of the exceptions of several calls, with the others as notes.
+    """Raise one of several calls' exceptions, with the others as notes.
 
-    One that is not an Exception comes first, and a call that only waits for approval last.
+    Exceptions that are not an ``Exception`` take precedence; calls that only wait for approval come last.
     """
     raised = sorted(errors, key=_rank)
     if raised:
@@ -220,14 +220,14 @@ def _rank(error: BaseException) -> int:
 
 
 async def _wait_for_all(tasks: list[asyncio.Task[T]]) -> list[T]:
-    """Return the results of all tasks; if cancelled, cancel them and wait until they have ended."""
+    """Return all tasks' results; on cancellation, cancel the tasks and wait until they have ended."""
     import asyncio
 
     try:
-        # One after the other: the callbacks of gather() would add a tenth to the time of a turn of small tasks.
+        # Sequentially: gather()'s callbacks would add a tenth to the time of a turn of small tasks.
         for task in tasks:
             if not task.done():
-                await asyncio.shield(task)  # a cancellation must reach all tasks at once, not this one first
+                await asyncio.shield(task)  # a cancellation must reach all tasks at the same time
         return [task.result() for task in tasks]
     except asyncio.CancelledError:
         while waiting := [task for task in tasks if not task.done()]:
@@ -238,7 +238,7 @@ async def _wait_for_all(tasks: list[asyncio.Task[T]]) -> list[T]:
         raise
 
 
-# What only some toolboxes declare is loaded when one declares it.
+# Rarely used features are loaded on first use.
 if TYPE_CHECKING:
     from toolsemble._engine.execution import edits, hooks
     from toolsemble._engine.execution.hooks import AfterCall, BeforeCall
@@ -257,7 +257,7 @@ _POOL_THREADS = 256
 
 
 class _CheckedArguments:
-    """The check of what a toolbox is given; in a base class, so that the signature stays the one of ``__init__``."""
+    """Validation of a toolbox's arguments; in a base class, so that the signature stays ``__init__``'s."""
 
     __slots__ = ()
 
@@ -274,9 +274,9 @@ class _CheckedArguments:
 
 
 class Toolbox(_CheckedArguments, ToolSet):
-    """A checked, immutable set of tools; executes calls one at a time or concurrently.
+    """A validated, immutable set of tools; executes calls one at a time or concurrently.
 
-    Bad definitions are reported while it is built, all in one error. It is safe to share between threads and event
+    Invalid definitions are reported when it is built, all in one error. It is safe to share between threads and event
     loops.
 
     >>> from toolsemble import Tool
@@ -291,36 +291,34 @@ class Toolbox(_CheckedArguments, ToolSet):
     >>> box.execute(ToolCall("shuot")).text
     "Error: Unknown tool 'shuot'. Available tools: shout. Did you mean 'shout'?"
 
-    :param tools: tools, and lists and toolboxes of tools, in the order in which models see them; a toolbox in the
-        list brings the approval and limits of its tools
-    :param review: the review handler that approves calls
-    :param approve: further tools that need approval: names, patterns such as ``"delete_*"``, or a predicate
+    :param tools: tools, and lists and toolboxes of tools, in the order in which models see them; a toolbox in the list
+    keeps its approval and limits :param review: the review handler that approves calls
+    :param approve: additional tools that need approval: names, patterns such as ``"delete_*"``, or a predicate
         ``(arguments, context)``
-    :param approval_timeout: seconds to wait for the reviewer of ``approve``; 0 or None waits forever
-    :param approval_on_timeout: what happens to these calls when nobody answers in time
+    :param approval_timeout: seconds to wait for the reviewer of ``approve``; 0 or None: no limit
+    :param approval_on_timeout: what happens to these calls on a review timeout
     :param approval_role: the role that the reviewer of ``approve`` must have
     :param metrics: counts calls and measures their duration
     :param executor: runs blocking tools of concurrent calls; by default a pool of up to 256 threads
-    :param memory_id: the conversation or user that calls belong to; a call can override it
-    :param agent_role: the role of the agent that has these tools
-    :param max_concurrency: how many bodies may run at the same time; calls inside a call are not counted
-    :param max_output: characters of a result that the model gets; None: no limit
-    :param timeout: seconds that a call may take after its approval, for tools without a timeout; not enforced for
-        sync bodies that are inline
-    :param retries: retries of a failed call after the first attempt, or a :class:`Retries`; for repeatable tools
-    :param rate_limit: how many calls of all tools together may begin in a period of time
+    :param memory_id: the conversation or user of calls; a call can override it
+    :param agent_role: the role of the agent with these tools
+    :param max_concurrency: the maximum number of concurrent bodies; nested calls are not counted
+    :param max_output: the maximum length of a result for the model; None: no limit
+    :param timeout: timeout of a call in seconds after its approval, for tools without a timeout; not enforced for
+    inline sync bodies :param retries: retries of a failed call after the first attempt, or a :class:`Retries`; for
+    repeatable tools :param rate_limit: the rate limit of call starts for all tools together
     :param cache: caches the results of read-only tools without a setting: seconds, True for no expiry, or a
         :class:`Cache`
     :param ledger: records the calls of tools with ``idempotency`` that have no ledger
     :param pages: True, or a :class:`Pages`: models can read the rest of truncated results with a tool ``read_more``
-    :param repair: whether arguments that nearly fit are repaired; or the steps that are enabled: "text", "nested",
+    :param repair: whether arguments that almost fit are repaired; or the enabled steps: "text", "nested",
         "null", "coerce", "keys", "extra"
-    :param log_limit: characters of input and output that a log line shows
+    :param log_limit: the maximum length of input and output in a log line
     :param expose_errors: which error messages the model sees: "all", or only "declared" ones: ToolArgumentsError,
         ToolExecutionError and failures that tools return
-    :param before_call: a function ``(call, context)``, sync or async, called before the arguments are read: it
-        returns None, a :class:`ToolCall` with other arguments, or a :class:`ToolResult` as the answer
-    :param after_call: a function ``(call, result, context)``, sync or async, called with the result: it returns
+    :param before_call: a function ``(call, context)``, sync or async, called before the arguments are parsed: it
+    returns None, a :class:`ToolCall` with other arguments, or a :class:`ToolResult` as the answer :param after_call: a
+    function ``(call, result, context)``, sync or async, called with the result: it returns
         None, or another :class:`ToolResult`
     :param sinks: receive events: functions that take an event, or objects with a method ``emit(event)``
     """
@@ -378,9 +376,9 @@ class Toolbox(_CheckedArguments, ToolSet):
         has_flows = any(entry.definition.flow is not None for entry in self._entries.values())
         self._is_plain = not (self._cuts or has_flows)  # replies need neither limits nor notes about edits of steps
         self._pages = box_settings.pages_of(pages, self._entries, self._context, truncates=self._cuts)
-        # Reviews and paging have to know whether the program set the run id.
+        # Reviews and paging need to know whether the program set the run id.
         self._new_run = choose_new_run(reviews=review is not None, pages=self._pages is not None)
-        # Bodies have a separate pool, so that jobs which they submit and wait for never queue behind them.
+        # Bodies have a separate pool, so that jobs that they submit and await never queue behind them.
         workers = ContextThreadPool(_POOL_THREADS) if executor is None else executor
         slots = None if max_concurrency is None else Slots(max_concurrency, box=True)
         steps, own_hooks = box_settings.repair_steps(repair), box_settings.hooks_of(before_call, after_call)
@@ -416,10 +414,10 @@ class Toolbox(_CheckedArguments, ToolSet):
         It raises only :class:`ToolConfigurationError`, :class:`ExitEarlyError` and exceptions that are not an
         ``Exception``, such as ``KeyboardInterrupt``.
 
-        :param memory_id: the conversation or user that the call belongs to; default: that of the toolbox
-        :param parameters: values that the tools of the run share; hidden from the model
-        :param deps: an object that tools get as ``ToolContext.deps``; hidden from the model
-        :param run_id: the run that the call belongs to; default: a new one
+        :param memory_id: the call's conversation or user; default: the toolbox's
+        :param parameters: values shared by the run's tools; hidden from the model
+        :param deps: the tools' ``ToolContext.deps`` object; hidden from the model
+        :param run_id: the call's run; default: a new one
         :param dry_run: validate, review and record the call, but do not run the body
         """
         run = run_of(self._context, memory_id, parameters, deps, run_id, self._new_run)
@@ -512,13 +510,12 @@ class Toolbox(_CheckedArguments, ToolSet):
         layer: Callable[[ToolDefinition], Layer | None] | None = None,
         approve: Iterable[str] | Predicate | None = None,
     ) -> Toolbox:
-        """Return a toolbox with the same tools and settings, and more hooks, layers or gates; this one does not change.
+        """Return a toolbox with the same tools and settings, and additional hooks, layers or gates.
 
-        :param before_call: called before the hook of this toolbox
-        :param after_call: called after the hook of this toolbox
-        :param layer: returns a layer to put next to the body of a tool, inside of all limits; called for the tools
-            inside flows as well
-        :param approve: further tools that need approval: names, patterns or a predicate
+        :param before_call: called before this toolbox's hook
+        :param after_call: called after this toolbox's hook
+        :param layer: returns a layer around a tool's body, inside all limits; also called for tools inside flows
+        :param approve: additional tools that need approval: names, patterns or a predicate
 
         >>> from toolsemble import ToolResult, tool
         >>> @tool
@@ -530,22 +527,22 @@ class Toolbox(_CheckedArguments, ToolSet):
         """
         box = copy(self)
         combined = hooks.nest_hooks(box_settings.hooks_of(before_call, after_call), self._settings.hooks)
-        box._settings = replace(self._settings, hooks=combined)  # noqa: SLF001 - a new object of this class
+        box._settings = replace(self._settings, hooks=combined)
         if layer is not None:
-            box._entries = {  # noqa: SLF001 - as above
+            box._entries = {
                 name: replace(
                     entry, definition=map_definition(entry.definition, lambda part: add_layer(part, layer(part)))
                 )
                 for name, entry in self._entries.items()
             }
         if approve is not None:
-            box._entries, box._context = box_settings.add_approval(box._entries, box._context, approve)  # noqa: SLF001 - as above
+            box._entries, box._context = box_settings.add_approval(box._entries, box._context, approve)
         return box
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until the sinks have received all events, at most ``timeout`` seconds; return whether they have.
 
-        A call waits for fast sinks by itself; use this at the end of a program with slow ones.
+        Calls wait for fast sinks automatically; use this at the end of a program with slow sinks.
 
         >>> Toolbox([], sinks=[print]).flush(5)
         True
@@ -554,11 +551,11 @@ class Toolbox(_CheckedArguments, ToolSet):
 
     @property
     def lost_events(self) -> int:
-        """How many events were dropped because a sink was too slow."""
+        """The number of events dropped because a sink was too slow."""
         return 0 if self._sinks is None else self._sinks.lost
 
     def list_reviewers(self) -> list[ReviewHandler]:
-        """Return the reviewers of the toolbox and of its tools, other than the one of a run.
+        """Return the toolbox's and its tools' reviewers, except the run's.
 
         >>> Toolbox([]).list_reviewers()
         []
@@ -578,14 +575,14 @@ class Toolbox(_CheckedArguments, ToolSet):
         return self._make_reply(run, call, await (path if self._sinks is None else self._sinks.ado(path)), report)
 
     def _make_reply(self, run: Run, call: ToolCall, result: ToolResult, report: ArgumentsReport | None) -> ToolReply:
-        """Return the reply, with the limit for its text, and notes about further pages and edits by reviewers."""
+        """Return the reply with its text limit, and notes about more pages and reviewers' edits."""
         has_edits = not self._is_plain or "edited" in result.attributes
         noted = edits.describe_edits(result) if has_edits else ""
         limit, more = self._truncate(run, call, result) if self._cuts else (None, "")
         return ToolReply(call, result, limit, more, "", noted, None if report is None else report.arguments)
 
     def _truncate(self, run: Run, call: ToolCall, result: ToolResult) -> tuple[int | None, str]:
-        """Return the limit for the text of a result, and the note about further pages."""
+        """Return a result's text limit, and the note about more pages."""
         entry = self._entries.get(call.name)
         limit = self._max_output if entry is None else entry.limit
         if self._pages is None or limit is None or len(result.text) <= limit:
@@ -617,19 +614,19 @@ class Toolbox(_CheckedArguments, ToolSet):
         return start_call(Call(definition, read, call.json, context, self._settings, report))
 
     def _refuse(self, call: ToolCall, report: ArgumentsReport | None, run: Run) -> CallPath:
-        """Return the path of a call of a tool that is not in the toolbox."""
+        """Return the call path for an unknown tool."""
         from toolsemble._tools.toolbox.unknown import unknown_path
 
         return unknown_path(call, self._context, run, list(self.definitions()), self._settings, report, self)
 
     def _add_outer_gates(self, definition: ToolDefinition, context: ToolContext) -> ToolDefinition:
-        """Return the definition with the gates of the toolboxes around this one added; it has its own already."""
+        """Return the definition with the enclosing toolboxes' gates added to its own."""
         if self._pages is not None and definition.name == self._pages.name:
             return definition  # the result that it pages was approved
         return box_settings.add_gates_around(definition, self._context, context)
 
     def _only_blocks(self, calls: Iterable[object], run: Run) -> bool:
-        """Return whether no call of a turn needs an event loop: all bodies block, and nothing else is awaited."""
+        """Return whether a turn needs no event loop: all bodies are blocking, and nothing else is awaited."""
         context = self._context.derive(run)
         if self._settings.hooks or self._settings.slots or context.deadline is not None or context.review is not None:
             return False
@@ -640,13 +637,13 @@ class Toolbox(_CheckedArguments, ToolSet):
 
 
 def _enter_place(run: Run, call: ToolCall, *, delegates: bool) -> Run:
-    """Return the fields of a call of a journaled run; a call that a program makes in its turn is not recorded."""
+    """Return the fields of a journaled run's call; a call made by a program within a turn is not recorded."""
     place = run["place"].inner(call.number, is_scope=delegates) if isinstance(call, NumberedCall) else None
     return {**run, "place": place}
 
 
 def _derive_page_id(run: Run, call: ToolCall) -> str | None:
-    """Return an id for a long result that is the same when the run is continued in another process."""
+    """Return an id for a long result that stays the same when the run resumes in another process."""
     if not isinstance(call, NumberedCall):
         return None
     return hashlib.sha256(f"{run['run_id']}{run['place'].path}.{call.number}".encode()).hexdigest()[:32]

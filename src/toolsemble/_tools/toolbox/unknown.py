@@ -31,18 +31,18 @@ def unknown_path(
     report: ArgumentsReport | None,
     members: Iterable[object] = (),
 ) -> CallPath:
-    """Return the path of a call of an unknown tool.
+    """Return the call path for an unknown tool.
 
-    :param box: the context of the toolbox
+    :param box: the toolbox's context
     :param tools: the tools of the toolbox
-    :param members: its tool objects, which know what the lock of their source hides
+    :param members: its tool objects, which know what their source's lock hides
     """
     definition = registry.unknown_tool(call.name, [each.name for each in tools], _find_refusal(call.name, members))
     return refused_path(call, definition, box, run, tools, settings, report)
 
 
 def _find_refusal(name: str, members: Iterable[object]) -> str:
-    """Return why the lock of another tool hides a tool; "" if none does."""
+    """Return why another tool's lock hides a tool; "" if none does."""
     finders = (getattr(each, "find_lock_refusal", None) for each in members if isinstance(each, Tool))
     return next((refusal for find in finders if find is not None and (refusal := find(name))), "")
 
@@ -56,11 +56,11 @@ def refused_path(
     settings: CallSettings,
     report: ArgumentsReport | None,
 ) -> CallPath:
-    """Return the path of a call that is not run; its arguments are not read, and may contain secrets.
+    """Return the path of a rejected call; its arguments are not parsed, and may contain secrets.
 
     :param definition: fails when it reads arguments
-    :param box: the context of the toolbox
-    :param tools: the tools that the call may have been meant for
+    :param box: the toolbox's context
+    :param tools: the possibly intended tools
     """
     context = registry.register_tool(None, definition, box, None).context.of_call(run, call.id or new_id())
     if registry.has_secret_parameters(tools):
@@ -80,16 +80,16 @@ def masked_path(
 ) -> CallPath:
     """Run a call of an unknown tool with all argument values masked.
 
-    A model that misspells the name of a tool still sends its secrets. Only argument names are shown, and only those
-    that are parameters of existing tools: any other name could be a secret itself.
+    A model that misspells a tool's name still sends its secrets. Only argument names that are parameters of existing
+    tools are shown: any other name could be a secret itself.
 
-    :param unknown: the definition that answers calls of unknown tools
+    :param unknown: the definition for calls of unknown tools
     :param tools: the tools of the toolbox
     """
     known = list(tools)
     names = {name for each in known if each.arguments is not None for name in parameters(each.arguments.schema)}
     tool_names, shown = [each.name for each in known], _show_names(call.json, names)
-    # The words of the error message and the names of tools are not secret when a model sends them as values.
+    # Words of the error message and tool names are not secret when a model sends them as values.
     public = "\n".join(
         [registry.unknown_tool_message(call.name if is_name(call.name) else "", tool_names), *tool_names]
     )

@@ -1,1 +1,1 @@
-"""The endpoints of the pages; each module knows one kind of data, and none knows another."""
+"""The endpoints of the pages; each module handles one kind of data, independently of the others."""

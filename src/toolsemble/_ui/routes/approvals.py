@@ -1,4 +1,4 @@
-"""Endpoints of the review store: what waits, its form, the answer, and the audit."""
+"""Endpoints of the review store: pending requests, forms, answers, and the audit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from toolsemble.review._store.store import ReviewStore
 
 
 def list_approvals(interface: Interface, asked: Asked) -> dict[str, Any]:
-    """Return what waits, oldest first, without forms."""
+    """Return the pending requests, oldest first, without forms."""
     store = interface.folder.reviews()
     if store is None:
         return {"requests": [], "exists": False}
@@ -21,7 +21,7 @@ def list_approvals(interface: Interface, asked: Asked) -> dict[str, Any]:
 
 
 def show_approval(interface: Interface, asked: Asked) -> dict[str, Any]:
-    """Return one request with its form, and what became of it."""
+    """Return one request with its form and its outcome."""
     store, request = _find(interface, asked.text("id"))
     schema = store.schema(request.schema_digest)
     return {
@@ -33,17 +33,17 @@ def show_approval(interface: Interface, asked: Asked) -> dict[str, Any]:
 
 
 def expand(interface: Interface, asked: Asked) -> dict[str, Any]:
-    """Return what is inside a field that repeats."""
+    """Return the content of a recursive field."""
     store, request = _find(interface, asked.text("id"))
     return {"field": expand_or_refuse(store.schema(request.schema_digest) or {}, asked.text("place"))}
 
 
 def answer(interface: Interface, asked: Asked) -> dict[str, Any]:
-    """Answer a request in the name of the person, and return the receipt; the store has the last word."""
+    """Answer a request as the signed-in person, and return the receipt; the store decides on validity."""
     store, request = _find(interface, asked.take("id", str, ""))
     if not asked.person.may_answer(request.required_role):
         raise RefusedError(
-            403, f"It takes the role '{request.required_role}', which '{asked.person.name}' does not have"
+            403, f"The request requires the role '{request.required_role}', which '{asked.person.name}' does not have"
         )
     receipt = store.answer(
         request,
@@ -100,7 +100,7 @@ def _find(interface: Interface, request_id: str) -> tuple[ReviewStore, ReviewReq
     store = interface.folder.reviews()
     request = None if store is None else store.find(request_id)
     if store is None or request is None:
-        raise RefusedError(404, f"There is no request '{request_id:.80}' in the data folder")
+        raise RefusedError(404, f"The data folder has no request '{request_id:.80}'")
     return store, request
 
 

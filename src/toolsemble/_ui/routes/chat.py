@@ -26,7 +26,7 @@ _MOST_CHATS = 200
 
 
 async def chat(request: Request) -> Response:
-    """Answer a message, and stream what happens; the run ends when the client leaves."""
+    """Answer a message, and stream the run's events; the run ends when the client disconnects."""
     interface: Interface = request.app.state.interface
     try:
         asked = await read_asked(request, operator=True)
@@ -36,14 +36,14 @@ async def chat(request: Request) -> Response:
             raise RefusedError(400, "A message needs a 'prompt' and the id of its 'chat'")  # noqa: TRY301 - one handler
     except RefusedError as error:
         return refuse(error.status, str(error))
-    # Not the bare name: it is chosen by the page, and could be the memory id of somebody else.
+    # Not the bare name: the page chooses it, and it could be another user's memory id.
     memory_id = f"ui/{asked.person.name}/{name}"
     parts = _end_with_role(request, _stream(interface, agent, prompt, memory_id))
     return StreamingResponse(parts, headers=dict(SSE_HEADERS))
 
 
 async def _end_with_role(request: Request, parts: AsyncGenerator[str, None]) -> AsyncIterator[str]:
-    """Yield the parts of a stream, as long as the person may operate."""
+    """Yield a stream's parts while the person has the operator role."""
     async with aclosing(parts):
         async for part in parts:
             person = find_person(request)
@@ -69,14 +69,14 @@ async def _stream(interface: Interface, agent: Agent[Any], prompt: str, memory_i
 async def _remember(
     interface: Interface, memory_id: str, events: AsyncGenerator[Event[Any], None]
 ) -> AsyncGenerator[Event[Any], None]:
-    """Yield the events of a run, and keep the conversation at its end."""
+    """Yield a run's events, and store the conversation at its end."""
     try:
         async for event in events:
             if isinstance(event, Final):
                 interface.chats.pop(memory_id, None)
                 interface.chats[memory_id] = event.result.messages
                 while len(interface.chats) > _MOST_CHATS:
-                    interface.chats.pop(next(iter(interface.chats)))  # the one that was used least recently
+                    interface.chats.pop(next(iter(interface.chats)))  # the least recently used one
             yield event
     finally:
         await events.aclose()

@@ -1,4 +1,4 @@
-"""Endpoints of durable runs, and of calls of unknown outcome in the ledger and in the journal."""
+"""Endpoints of durable runs, and of calls with unknown outcome in the ledger and the journal."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from toolsemble.agent._journal.records import Step
 
 LOGGER = logging.getLogger("toolsemble.ui")
 _ENDED = ("done", "failed", "cancelled")
-_FINAL = ("done", "cancelled")  # a failed run can be continued
+_FINAL = ("done", "cancelled")  # a failed run is resumable
 _MOST = 500
 
 
 def list_unknown(interface: Interface, _: Asked) -> dict[str, Any]:
-    """Return the calls that nobody knows the outcome of, with where they are recorded."""
+    """Return the calls with unknown outcome, with their record's location."""
     ledger, journal = interface.folder.ledger(), interface.folder.journal()
     effects = [] if ledger is None else ledger.unknown()
     calls = [] if journal is None else journal.unknown()
@@ -53,7 +53,7 @@ def settle(interface: Interface, asked: Asked) -> dict[str, Any]:
     elif kind == "step" and journal is not None:
         journal.resolve(asked.take("run_id", str, ""), key, happened=happened, result=result if happened else None)
     else:
-        raise RefusedError(404, f"There is no {kind:.20} to settle in the data folder")
+        raise RefusedError(404, f"The data folder has no {kind:.20} to settle")
     return list_unknown(interface, asked)
 
 
@@ -73,11 +73,11 @@ def list_durable(interface: Interface, asked: Asked) -> dict[str, Any]:
 
 
 def show_durable(interface: Interface, asked: Asked) -> dict[str, Any]:
-    """Return one run and its steps: what was done, not what was said, which stays in the journal."""
+    """Return one run and its steps, without model messages, which stay in the journal."""
     journal, run_id = _open(interface), asked.text("id")
     run = journal.find(run_id)
     if run is None:
-        raise RefusedError(404, f"There is no run '{run_id:.80}' in the journal")
+        raise RefusedError(404, f"The journal has no run '{run_id:.80}'")
     steps = journal.steps(run_id)
     shown = [
         {"place": each.place, "kind": each.kind, "state": _find_step_state(run.state, steps, each), "tool": each.tool,
@@ -96,14 +96,14 @@ def cancel(interface: Interface, asked: Asked) -> dict[str, Any]:
 
 
 def take_over(interface: Interface, asked: Asked) -> dict[str, Any]:
-    """Take a run from a process that hangs."""
+    """Take a run from a hung process."""
     run_id = asked.take("id", str, "")
     _open(interface).take_over(run_id)
     return {"state": _find_state(interface, run_id)}
 
 
 def fork(interface: Interface, asked: Asked) -> dict[str, Any]:
-    """Record a new run that begins like another one, up to a turn."""
+    """Queue a copy of a run up to a turn."""
     run_id, after = asked.take("id", str, ""), asked.take("after", str, "")
     name = asked.take("new_id", str, "").strip() or f"{run_id}-{new_id()[:6]}"
     _open(interface).fork(run_id, after, name)
@@ -111,7 +111,7 @@ def fork(interface: Interface, asked: Asked) -> dict[str, Any]:
 
 
 async def resume(interface: Interface, asked: Asked) -> dict[str, Any]:
-    """Continue a run in this server, with the agent of its name."""
+    """Resume a run in this server, with its agent."""
     run_id = asked.take("id", str, "")
     agent = _find_agent(interface, run_id)
     task = asyncio.create_task(_work(interface, run_id, agent))
@@ -121,7 +121,7 @@ async def resume(interface: Interface, asked: Asked) -> dict[str, Any]:
 
 
 async def stop_working(interface: Interface) -> None:
-    """Let the runs that were resumed here stop; their journal keeps them."""
+    """Stop the runs resumed here; their journal keeps them."""
     tasks = list(interface.working)
     for task in tasks:
         task.cancel()
@@ -133,7 +133,7 @@ def _find_agent(interface: Interface, run_id: str) -> Agent[Any]:
     journal = _open(interface)
     run = journal.find(run_id)
     if run is None or run.state in _FINAL or run_id in _find_driven(journal):
-        raise RefusedError(409, f"Run '{run_id:.80}' has ended, is unknown, or is being done by another process")
+        raise RefusedError(409, f"Run '{run_id:.80}' has ended, is unknown, or is driven by another process")
     agent = interface.targets.agents.get(run.agent)
     if agent is None:
         raise RefusedError(
@@ -143,7 +143,7 @@ def _find_agent(interface: Interface, run_id: str) -> Agent[Any]:
 
 
 class _ReviewedAgent:
-    """An agent whose runs ask here, unless it has a reviewer of its own."""
+    """An agent whose runs ask for approval here, unless it has its own reviewer."""
 
     def __init__(self, agent: Agent[Any], interface: Interface) -> None:
         self._agent = agent
@@ -168,7 +168,7 @@ def _describe(interface: Interface, run: Any, *, is_driven: bool) -> dict[str, A
     has_agent = run.agent in interface.targets.agents
     return {
         **to_json_values(run),
-        # As on the page of the run: its process has ended, and no other one has taken it yet.
+        # As on the run's page: its process has died, and no other process has taken it over yet.
         "state": "lost" if run.state == "running" and not is_driven else run.state,
         "is_driven": is_driven,
         "can_cancel": run.state not in _ENDED,
@@ -178,7 +178,7 @@ def _describe(interface: Interface, run: Any, *, is_driven: bool) -> dict[str, A
 
 
 def _find_step_state(run_state: str, steps: Sequence[Step], step: Step) -> str:
-    """Return the state of a step; a question is recorded once, and is open until its call begins or the run ends."""
+    """Return a step's state; a request is recorded once, and is open until its call starts or the run ends."""
     if step.kind != "question":
         return step.state
     place = step.place.partition("?")[0]
@@ -188,7 +188,7 @@ def _find_step_state(run_state: str, steps: Sequence[Step], step: Step) -> str:
 
 
 def _find_driven(journal: RunJournal) -> set[str]:
-    """Return the runs that a living process does now."""
+    """Return the runs that a live process is driving."""
     free = {row.run for row in journal.find_work()}
     return {run.run_id for run in journal.list("running")} - free
 
@@ -206,7 +206,7 @@ def _is_in_history(interface: Interface, run_id: str) -> bool:
 def _open(interface: Interface) -> RunJournal:
     journal = interface.folder.journal()
     if journal is None:
-        raise RefusedError(404, "There is no runs.db in the data folder")
+        raise RefusedError(404, "The data folder has no runs.db")
     return journal
 
 

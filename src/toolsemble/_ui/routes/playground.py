@@ -1,4 +1,4 @@
-"""Endpoints of the playground: tools as forms, calls, what providers are shown, and calls as code."""
+"""Endpoints of the playground: tools as forms, calls, provider formats, and calls as code."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class ProviderView:
     provider: str
     """The name of the provider."""
     tools: list[dict[str, Any]]
-    """What a program sends as tools; empty if the provider cannot take this one."""
+    """The provider's ``tools`` value; empty if the provider cannot take this tool."""
     notes: tuple[Note, ...] = ()
-    """What the format cannot express as declared, and what became of it."""
+    """What the format cannot express as declared, and how it was changed."""
     problem: str = ""
     """Why the provider cannot take the tool; empty if it can."""
 
@@ -82,16 +82,16 @@ _MCP = "mcp:"
 
 
 class Surroundings(NamedTuple):
-    """The parts of a call that a model does not write."""
+    """The parts of a call that a model does not send."""
 
     memory_id: str = ""
-    """The memory id, if the tool takes it; empty if it does not."""
+    """The memory id, if the tool takes one; else empty."""
     takes_deps: bool = False
     """Whether the call has deps."""
     deps: str = ""
-    """The target of the deps, as ``--deps`` takes it; empty if there is none."""
+    """The deps' target for ``--deps``; empty if there is none."""
     is_made: bool = False
-    """Whether the target is a function that makes them."""
+    """Whether the target is a factory function."""
 
 
 _NONE = Surroundings()
@@ -100,8 +100,7 @@ _NONE = Surroundings()
 def as_python(tool_name: str, arguments: Any, tool: object | None = None, surroundings: Surroundings = _NONE) -> str:
     """Return a program that makes a call and prints the reply.
 
-    :param tool: the tool, which is imported if a module has it under a name; None, and otherwise: the program has a
-        toolbox already
+    :param tool: the tool, imported if a module has it under a name; otherwise, and for None, the program uses a toolbox
     :param surroundings: the memory id and the deps of the call
 
     >>> print(as_python("pay", {"order": 7}), end="")
@@ -138,7 +137,7 @@ def _write_deps(surroundings: Surroundings) -> tuple[str, str]:
 def as_command(target: str, tool_name: str, arguments: Any, surroundings: Surroundings = _NONE) -> str:
     r"""Return the command that makes a call; all characters are printable ASCII.
 
-    :param target: the target that the tool was loaded from, as ``toolsemble call`` takes it
+    :param target: the tool's target for ``toolsemble call``
 
     >>> as_command("shop.py", "pay", {"order": 7})
     'toolsemble call shop.py:pay \'{"order":7}\''
@@ -154,7 +153,7 @@ def as_command(target: str, tool_name: str, arguments: Any, surroundings: Surrou
 def as_curl(url: str, body: Mapping[str, Any], *, token: str = "$TOOLSEMBLE_TOKEN") -> str:  # noqa: S107 - the name of a variable
     r"""Return the request that makes a call by HTTP; all characters of the body are printable ASCII.
 
-    :param token: the token, or the variable of the shell that has it
+    :param token: the token, or a shell variable that contains it
 
     >>> print(as_curl("http://127.0.0.1:7771/api/call", {"tool": "pay", "arguments": {"order": 7}}))
     curl http://127.0.0.1:7771/api/call \
@@ -183,7 +182,7 @@ def find_import(tool: object) -> tuple[str, str] | None:
         module = sys.modules.get(home) if isinstance(home, str) else None
         for name, value in [] if module is None else list(vars(module).items()):
             if value is tool and name.isidentifier() and not name.startswith("_"):
-                # The module of a file that was named on the command line has its path as its name.
+                # The module of a file named on the command line has its path as its name.
                 stem = Path(str(home)).stem if str(home).endswith(".py") else str(home)
                 return (stem, name) if all(part.isidentifier() for part in stem.split(".")) else None
     return None
@@ -199,7 +198,7 @@ def _name_tool(target: str, tool_name: str) -> str:
 
 
 def _to_ascii(value: Any) -> str:
-    """Return JSON without characters that a terminal would act on, or that hide others."""
+    """Return JSON without control characters and characters that hide others."""
     return compact_json(value, ensure_ascii=True).replace("\x7f", "\\u007f")
 
 
@@ -212,12 +211,12 @@ _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
 def list_tools(interface: Interface, _: Asked) -> dict[str, Any]:
-    """Return the tools of the server, each in a line."""
+    """Return the server's tools, one line each."""
     return {"tools": [_summarize(*_find(interface, name)) for name in interface.targets.names]}
 
 
 def show_tool(interface: Interface, asked: Asked) -> dict[str, Any]:
-    """Return one tool: its form, its schema, and what each provider is shown."""
+    """Return one tool: its form, its schema, and its provider formats."""
     box, name = _find(interface, asked.text("name"))
     schema = _declare(box, name)
     return {
@@ -230,14 +229,14 @@ def show_tool(interface: Interface, asked: Asked) -> dict[str, Any]:
 
 
 def list_pipelines(interface: Interface, _: Asked) -> dict[str, Any]:
-    """Return the tools that consist of others, as graphs."""
+    """Return composite tools as graphs."""
     found = [(_find(interface, name)) for name in interface.targets.names]
     graphs = [(_summarize(box, name), _find_graph(box, name)) for box, name in found]
     return {"pipelines": [{**tool, "graph": graph} for tool, graph in graphs if graph is not None]}
 
 
 def expand(interface: Interface, asked: Asked) -> dict[str, Any]:
-    """Return what is inside a field that repeats."""
+    """Return the content of a recursive field."""
     box, name = _find(interface, asked.text("name"))
     return {"field": expand_or_refuse(_declare(box, name), asked.text("place"))}
 
@@ -258,7 +257,7 @@ def convert(interface: Interface, asked: Asked) -> dict[str, Any]:
 
 
 async def call(interface: Interface, asked: Asked) -> dict[str, Any]:
-    """Make a call as a model would, and return exactly what the model would be told."""
+    """Make a call as a model would, and return the exact text that the model would see."""
     box, name = _find(interface, asked.take("name", str, ""))
     made = ToolCall(name, _read_arguments(asked), asked.take("call_id", str, "") or new_id())
     is_dry = asked.take("dry_run", bool, False)  # noqa: FBT003 - the default
@@ -273,7 +272,7 @@ async def call(interface: Interface, asked: Asked) -> dict[str, Any]:
 
 
 def _memory_id(asked: Asked) -> str:
-    """Return the memory id of the calls that a person makes here."""
+    """Return the memory id of a person's calls here."""
     return f"ui/{asked.person.name}/playground"
 
 
@@ -282,7 +281,7 @@ async def _execute(
 ) -> tuple[ToolReply, str]:
     run_id = new_run_id()
     if dry_run:
-        # In a toolbox of its own: nobody is asked, and nothing is recorded, because nothing happens.
+        # In a separate toolbox: a dry run needs no review and no record.
         alone = Toolbox([box[made.name]], review=AutoApprove())
         return await alone.aexecute(made, run_id=run_id, memory_id=memory_id, dry_run=True), run_id
     token = enter(ToolContext(review=interface.reviewer()))  # the toolbox's own reviewer takes precedence
@@ -320,7 +319,7 @@ def _to_url(image: ImageContent) -> str:
 
 
 def _read_arguments(asked: Asked) -> str:
-    """Return the JSON text of the arguments: as it was written, or that of a form."""
+    """Return the arguments' JSON text: as written, or from a form."""
     text, form = asked.take("text", str), asked.take("form", dict)
     if text is not None:
         return str(text)
@@ -346,7 +345,7 @@ def _find_graph(box: Toolbox, name: str) -> Any:
 
 
 def _write_snippets(interface: Interface, asked: Asked, box: Toolbox, name: str, arguments: Any) -> dict[str, str]:
-    """Return the call as code, to be copied and shown to others; arguments that are not JSON stay a text."""
+    """Return the call as code for copying and sharing; arguments that are not JSON stay text."""
     body = {"name": name, "text": arguments} if isinstance(arguments, str) else {"name": name, "arguments": arguments}
     deps, definition = interface.targets, _define(box, name)
     surroundings = Surroundings(
@@ -369,7 +368,7 @@ def _describe_view(view: ProviderView) -> dict[str, Any]:
 
 
 def _declare(box: Toolbox, name: str) -> dict[str, Any]:
-    """Return the schema as it was declared, with the marks of secrets, which models are not shown."""
+    """Return the schema as declared, including secret markers, which models do not see."""
     return {"type": "object", **_define(box, name).schema()}
 
 

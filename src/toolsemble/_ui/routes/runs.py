@@ -20,9 +20,9 @@ from toolsemble.telemetry._history import KnowsRuns, RunHistory
 from toolsemble.telemetry._history_records import CallSummary, HistoryEvent, ReviewSummary, RunSummary
 
 MAX_CALLS = 10_000
-"""The number of calls of each run that are compared at most."""
-_MAX_ALIGNED = 500  # calls between which the best alignment is searched; more are aligned by their order
-_MAX_LINES = 2_000  # of a text that is compared line by line
+"""The maximum number of compared calls per run."""
+_MAX_ALIGNED = 500  # calls for optimal alignment; beyond that, calls are aligned in order
+_MAX_LINES = 2_000  # of a text compared line by line
 _MAX_LINE = 2_000  # characters
 
 Change: TypeAlias = Literal["same", "changed", "added", "removed"]
@@ -38,14 +38,14 @@ class DiffLine:
     """
 
     mark: Literal["=", "-", "+"]
-    """Whether it is in both, in the first only, or in the second only."""
+    """Whether it is in both, only in the first, or only in the second."""
     text: str
     """The line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A call of each run, aligned by their tools; None where only the other run has one.
+    """A pair of calls aligned by tool; None if one run has no counterpart.
 
     >>> Pair("removed", None, None).change
     'removed'
@@ -70,12 +70,12 @@ class CallDiff:
     arguments: tuple[DiffLine, ...]
     """The arguments as JSON, line by line; empty if they are the same."""
     text: tuple[DiffLine, ...]
-    """What the model was told, line by line; empty if it is the same."""
+    """The reply texts, line by line; empty if they are the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two runs side by side; their tokens, cost and time are in their summaries."""
+    """Two runs side by side; tokens, cost and time are in their summaries."""
 
     first: RunSummary
     """The first run."""
@@ -84,11 +84,11 @@ class Comparison:
     pairs: tuple[Pair, ...]
     """The calls, in order."""
     divergence: int | None
-    """The index of the first pair that is not the same; None if all are."""
+    """The index of the first differing pair; None if there is none."""
     prompt: tuple[DiffLine, ...]
-    """What changed in the prompt; empty if nothing did."""
+    """The changes in the prompt; empty if there are none."""
     answer: tuple[DiffLine, ...]
-    """What changed in the answer; empty if nothing did."""
+    """The changes in the answer; empty if there are none."""
     is_cut: bool = False
     """Whether a run has more calls than were compared."""
 
@@ -96,11 +96,11 @@ class Comparison:
 def compare_runs(
     history: RunHistory, first: str, second: str, *, max_calls: int = MAX_CALLS, journal: KnowsRuns | None = None
 ) -> Comparison:
-    """Return the comparison of two runs; raise ``LookupError`` if one of them is unknown.
+    """Return the comparison of two runs; raise ``LookupError`` if one is unknown.
 
     Calls are aligned by the names of their tools.
 
-    :param journal: the journal of the runs, whose states count
+    :param journal: the runs' journal, whose states are authoritative
 
     >>> import tempfile
     >>> from toolsemble import Agent, ToolCall, tool
@@ -129,7 +129,7 @@ def compare_runs(
 
 
 def diff_calls(history: RunHistory, pair: Pair) -> CallDiff:
-    """Return what changed between the calls of a pair, from their whole arguments and results."""
+    """Return the changes between a pair of calls, from their full arguments and results."""
     first, second = (_load_call(history, each) for each in (pair.first, pair.second))
     return CallDiff(diff_texts(first[0], second[0]), diff_texts(first[1], second[1]))
 
@@ -158,7 +158,7 @@ def _split_lines(text: str) -> list[str]:
 
 def _pair_calls(first: Sequence[CallSummary], second: Sequence[CallSummary]) -> Iterator[Pair]:
     """Return the calls of both runs side by side."""
-    same = next((index for index, pair in enumerate(zip(first, second)) if not _is_same(*pair)), None)  # noqa: B905 - one may be longer
+    same = next((index for index, pair in enumerate(zip(first, second, strict=False)) if not _is_same(*pair)), None)
     start = min(len(first), len(second)) if same is None else same
     yield from (Pair("same", *pair) for pair in zip(first[:start], second[:start], strict=True))
     for mine, others in _align(first[start:], second[start:]):
@@ -171,7 +171,7 @@ def _pair_calls(first: Sequence[CallSummary], second: Sequence[CallSummary]) -> 
 def _align(
     first: Sequence[CallSummary], second: Sequence[CallSummary]
 ) -> Iterator[tuple[CallSummary | None, CallSummary | None]]:
-    """Return the calls of both runs, those of the same tool together; the order of each run stays."""
+    """Return the calls of both runs, aligned by tool, in their original order."""
     if max(len(first), len(second)) > _MAX_ALIGNED:
         for mine, others in zip_longest(first, second):
             yield from _join(mine, others)
@@ -190,7 +190,7 @@ def _align(
 def _join(
     first: CallSummary | None, second: CallSummary | None
 ) -> Iterator[tuple[CallSummary | None, CallSummary | None]]:
-    """Return two calls as one pair, if they are calls of the same tool, or else as two."""
+    """Return two calls as one pair if they call the same tool, else as two pairs."""
     if first is None or second is None or first.tool_name == second.tool_name:
         yield first, second
     else:
@@ -205,16 +205,16 @@ def _is_same(first: CallSummary, second: CallSummary) -> bool:
 def _find_run(history: RunHistory, run_id: str, journal: KnowsRuns | None) -> RunSummary:
     run = history.run(run_id, journal=journal)
     if run is None:
-        raise LookupError(f"there is no run {run_id!r:.80} in the history")
+        raise LookupError(f"the history has no run {run_id!r:.80}")
     return run
 
 
 def _load_messages(history: RunHistory, run_id: str) -> tuple[str, str]:
-    """Return the whole prompt and the whole answer of a run; those of its latest attempt."""
+    """Return a run's full prompt and answer, from its latest attempt."""
     prompt = answer = ""
     for event in history.events(run=run_id, kinds=("run_started", "run_finished"), limit=MAX_CALLS):
         if event.parent_id:
-            continue  # an agent inside a call
+            continue  # a nested agent
         if event.kind == "run_finished":
             answer = str(event.values.get("text") or "")
         else:
@@ -224,7 +224,7 @@ def _load_messages(history: RunHistory, run_id: str) -> tuple[str, str]:
 
 
 def _load_call(history: RunHistory, call: CallSummary | None) -> tuple[str, str]:
-    """Return the arguments of a call as JSON, and what the model was told."""
+    """Return a call's arguments as JSON, and its reply text."""
     if call is None:
         return "", ""
     event = history.event(call.finished or call.number)
@@ -251,7 +251,7 @@ _LINE = 2_000  # characters of a text in the list of raw events
 
 
 def list_runs(interface: Interface, asked: Asked) -> dict[str, Any]:
-    """Return a page of runs; those that wait for a person come first, on the first page."""
+    """Return a page of runs; on the first page, runs waiting for approval come first."""
     history = interface.folder.history()
     if history is None:
         return {"runs": [], "more": False, "before": 0, "exists": False}
@@ -274,7 +274,7 @@ def show_run(interface: Interface, asked: Asked) -> dict[str, Any]:
     journal = _find_journal(interface)
     run = history.run(run_id, journal=journal)
     if run is None:
-        raise RefusedError(404, f"There is no run '{run_id:.80}' in the history")
+        raise RefusedError(404, f"The history has no run '{run_id:.80}'")
     calls = history.calls(run_id, limit=asked.number("limit", 1000, MAX_PAGE))
     recorded = None if journal is None else journal.find(run_id)
     durable = None if recorded is None else {"has_agent": recorded.agent in interface.targets.agents}
@@ -283,13 +283,13 @@ def show_run(interface: Interface, asked: Asked) -> dict[str, Any]:
 
 
 def list_calls(interface: Interface, asked: Asked) -> dict[str, Any]:
-    """Return a further page of the calls of a run."""
+    """Return another page of a run's calls."""
     limit = asked.number("limit", 1000, MAX_PAGE)
     return to_table(_open(interface).calls(asked.text("id"), after=asked.number("after", 0), limit=limit), _CALL)
 
 
 def list_changes(interface: Interface, asked: Asked) -> dict[str, Any]:
-    """Return what is new in a run: its summary, new calls, those that were open, and new turns."""
+    """Return a run's changes: its summary, new and previously open calls, and new turns."""
     history, run_id = _open(interface), asked.text("id")
     calls = history.calls(run_id, after=asked.number("after", 0), limit=MAX_PAGE)
     opened = [int(each) for each in asked.query.get("open", "").split(",") if each.isascii() and each.isdigit()]
@@ -300,14 +300,14 @@ def list_changes(interface: Interface, asked: Asked) -> dict[str, Any]:
 
 
 def show_call(interface: Interface, asked: Asked) -> dict[str, Any]:
-    """Return the events of one call, whole unless they are very long."""
+    """Return one call's events, in full unless they are very long."""
     history, run_id, number = _open(interface), asked.text("id"), asked.number("number", 0)
     found = history.calls(run_id, after=number - 1, limit=1) if number else []
     if not found or found[0].number != number:
-        raise RefusedError(404, f"There is no call {number} in the run")
+        raise RefusedError(404, f"The run has no call {number}")
     call = found[0]
     events = history.events(number - 1, run_id, 200, call=call.call_id, max_text=_DETAIL)
-    if call.finished is not None:  # the same id may be used again by a later call
+    if call.finished is not None:  # a later call may reuse the same id
         events = [each for each in events if each.number <= (call.finished or 0)]
     run = history.run(run_id, journal=_find_journal(interface))
     reviews = [] if run is None else [each for each in _list_reviews(history, run) if each.call_id == call.call_id]
@@ -315,7 +315,7 @@ def show_call(interface: Interface, asked: Asked) -> dict[str, Any]:
 
 
 def list_events(interface: Interface, asked: Asked) -> dict[str, Any]:
-    """Return a page of the events of a run, with long texts cut."""
+    """Return a page of a run's events, with long texts truncated."""
     limit = asked.number("limit", 200, MAX_PAGE)
     events = _open(interface).events(asked.number("after", 0), asked.text("id"), limit, max_text=_LINE)
     return {"events": events, "more": len(events) == limit}
@@ -330,14 +330,14 @@ def show_event(interface: Interface, asked: Asked) -> dict[str, Any]:
 
 
 def show_timeline(interface: Interface, asked: Asked) -> dict[str, Any]:
-    """Return the rows of a run on an axis whose waits are folded."""
+    """Return a run's rows on a time axis with collapsed waits."""
     timeline = build_timeline(_open(interface), asked.text("id"), now=time.time(), journal=_find_journal(interface))
     rows, ticks = to_table([*timeline.rows], _ROW), place_ticks(timeline.segments)
     return {"rows": rows, "segments": timeline.segments, "ticks": ticks, "is_cut": timeline.is_cut}
 
 
 def compare(interface: Interface, asked: Asked) -> dict[str, Any]:
-    """Return two runs, aligned; of the calls only what a list shows."""
+    """Return two runs, aligned, with call summaries only."""
     try:
         ids, journal = (asked.text("first"), asked.text("second")), _find_journal(interface)
         found = compare_runs(_open(interface), *ids, journal=journal)
@@ -360,7 +360,7 @@ def _find_call(history: RunHistory, asked: Asked, name: str) -> CallSummary | No
 
 
 def _describe(interface: Interface, history: RunHistory, run: RunSummary | None, after: int) -> dict[str, Any]:
-    """Return a run with its agents, its reviews and its turns; nothing is there of one that was deleted."""
+    """Return a run with its agents, reviews and turns; all empty for a deleted run."""
     if run is None:
         return {"run": None, "agents": [], "reviews": [], "turns": [], "pending": 0}
     turns: list[HistoryEvent] = history.events(after, run.run_id, MAX_PAGE, kinds=_TURNS, max_text=_MESSAGE)
@@ -371,7 +371,7 @@ def _describe(interface: Interface, history: RunHistory, run: RunSummary | None,
 
 
 def _list_reviews(history: RunHistory, run: RunSummary) -> list[ReviewSummary]:
-    """Return the questions of a run; none of them is open if the run has ended."""
+    """Return a run's requests; none is open if the run has ended."""
     found = history.reviews(run.run_id)
     if run.state not in _ENDED:
         return found
@@ -379,7 +379,7 @@ def _list_reviews(history: RunHistory, run: RunSummary) -> list[ReviewSummary]:
 
 
 def _count_pending(interface: Interface, reviews: list[ReviewSummary]) -> int:
-    """Return how many questions can be answered; a store knows which of its requests have expired."""
+    """Return the number of answerable requests; the store knows which have expired."""
     opened = [each.request_id for each in reviews if each.decision is None]
     store = interface.folder.reviews() if opened else None
     if store is None:
@@ -389,7 +389,7 @@ def _count_pending(interface: Interface, reviews: list[ReviewSummary]) -> int:
 
 
 def _find_journal(interface: Interface) -> RunJournal | None:
-    """Return the journal; None if there is none, or it cannot be read: its own page says so."""
+    """Return the journal; None if it is missing or unreadable, which its own page reports."""
     try:
         return interface.folder.journal()
     except ToolsembleError:
@@ -399,7 +399,7 @@ def _find_journal(interface: Interface) -> RunJournal | None:
 def _open(interface: Interface) -> RunHistory:
     history = interface.folder.history()
     if history is None:
-        raise RefusedError(404, "There is no history.db in the data folder yet")
+        raise RefusedError(404, "The data folder has no history.db yet")
     return history
 
 

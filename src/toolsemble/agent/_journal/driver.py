@@ -13,14 +13,8 @@ from typing import Any, NamedTuple, NoReturn
 
 from toolsemble._engine.work.wait import RunInThread
 from toolsemble._runtime.storage.database import repeat_if_lost
+from toolsemble._vocabulary import errors
 from toolsemble._vocabulary.call import new_id
-from toolsemble._vocabulary.errors import (
-    RunBusyError,
-    RunCancelledError,
-    RunChangedError,
-    RunInterruptedError,
-    RunParkedError,
-)
 from toolsemble._vocabulary.place import AskedQuestion
 from toolsemble.agent._journal.questions import withdraw_question
 from toolsemble.agent._journal.records import Step
@@ -33,8 +27,7 @@ from toolsemble.agent._journal.storage import (
     report_failures,
     to_json_object,
 )
-from toolsemble.review._request import digest
-from toolsemble.review._reviewer import Reviewer
+from toolsemble.review._request import Reviewer, digest
 
 _START = "/0"  # the place of what a run finds in the memory, before its first turn
 _LOOK = 0.5  # seconds between two looks whether a run that waits for a person was cancelled
@@ -83,6 +76,7 @@ class RunDriver:
         self.row = row
         self.has_written = False
         """Whether this driver has recorded a reply or a call."""
+        self._written: set[str] = set()  # the places of what it has recorded
         self.is_new = not steps
         """Whether nothing was recorded of the run before."""
         self.park_after = settings.park_after
@@ -134,6 +128,11 @@ class RunDriver:
         """The places of the calls that an earlier driver asked about."""
         return frozenset(place.partition("?")[0] for place, kind in self._earlier if kind == "question")
 
+    def has_written_inside(self, path: str) -> bool:
+        """Return whether this driver has recorded anything of the agent at a place: no earlier driver came that far."""
+        with self._lock:
+            return any(place.startswith(f"{path}/") for place in self._written)
+
     def find_reply(self, path: str) -> Any:
         """Return the reply of a model that is recorded for a turn, as JSON values; None if there is none."""
         found = self._steps.get((path, "reply"))
@@ -181,7 +180,7 @@ class RunDriver:
     def handle_unknown(self, path: str, tool: str) -> None:
         """Raise if the run has to wait until a person has settled a call of unknown outcome."""
         if self._settings.on_unknown == "ask":
-            raise RunParkedError(
+            raise errors.RunParkedError(
                 f"Run '{self.run_id}' waits until somebody says what became of '{tool}': "
                 f"RunJournal.resolve('{self.run_id}', '{path}', happened=...)",
                 run_id=self.run_id,
@@ -189,7 +188,7 @@ class RunDriver:
 
     def refuse_tool(self, path: str, recorded: str, tool: str) -> NoReturn:
         """Raise because another tool is recorded for a call: the pipeline around it has changed."""
-        raise RunChangedError(
+        raise errors.RunChangedError(
             f"Run '{self.run_id}' recorded a call of '{recorded}' at {path}, where the agent of today calls '{tool}'; "
             "continue it with the earlier agent, or fork it from the turn before",
             run_id=self.run_id,
@@ -198,7 +197,7 @@ class RunDriver:
     def check_agent(self, path: str, recorded: str, mark: str) -> None:
         """Raise if a turn was recorded with another model, other instructions or tools, and that is not allowed."""
         if self._settings.pin and recorded != mark:
-            raise RunChangedError(
+            raise errors.RunChangedError(
                 f"Run '{self.run_id}' was recorded with another model, other instructions or other tools at turn "
                 f"{path}; continue it with the earlier agent, or without pin",
                 run_id=self.run_id,
@@ -259,7 +258,7 @@ class RunDriver:
     def check(self) -> None:
         """Raise if the process is to stop, or if the run was cancelled or taken over; called between turns."""
         if self._settings.draining():
-            raise RunInterruptedError(
+            raise errors.RunInterruptedError(
                 f"Run '{self.run_id}' goes back to the queue: its worker stops", run_id=self.run_id
             )
 
@@ -326,6 +325,7 @@ class RunDriver:
         with self._lock:
             self._steps[step.place, step.kind] = step
             self.has_written |= step.place != _START
+            self._written.add(step.place)
 
     def _change(self, change: Callable[[Tables], None], *, synced: bool, notify: bool = False) -> None:
         """Write to the tables, if this is still the driver and has not given the run back; may be done twice."""
@@ -347,9 +347,9 @@ class RunDriver:
         state, owner, fence = tables.find_owner(self.run_id) or ("", "", 0)
         if fence != self.row.fence:
             by = f" by {describe_owner(owner)}" if owner else ""
-            raise RunBusyError(f"Run '{self.run_id}' was taken over{by}", run_id=self.run_id)
+            raise errors.RunBusyError(f"Run '{self.run_id}' was taken over{by}", run_id=self.run_id)
         if state == "cancelled":
-            raise RunCancelledError(f"Run '{self.run_id}' was cancelled", run_id=self.run_id)
+            raise errors.RunCancelledError(f"Run '{self.run_id}' was cancelled", run_id=self.run_id)
         return state
 
 

@@ -30,7 +30,7 @@ from toolsemble.agent._journal.storage import (
     to_json_object,
 )
 from toolsemble.models._message import Message, Prompt, check_question, messages_to_json, to_messages
-from toolsemble.review._reviewer import Reviewer, to_reviewer
+from toolsemble.review._request import Reviewer, to_reviewer
 
 if TYPE_CHECKING:
     from toolsemble.agent._journal.worker import Runner

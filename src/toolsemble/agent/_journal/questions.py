@@ -10,8 +10,7 @@ from toolsemble._runtime.lru import LRUCache
 from toolsemble._runtime.text import describe_error
 from toolsemble.agent._journal.records import Step
 from toolsemble.agent._journal.storage import Storage, Tables
-from toolsemble.review._request import ReviewHandler
-from toolsemble.review._reviewer import Reviewer, to_reviewer
+from toolsemble.review._request import Reviewer, ReviewHandler, to_reviewer
 
 LOGGER = logging.getLogger("toolsemble.journal")
 LOGGER.addHandler(logging.NullHandler())  # a program without logging prints nothing

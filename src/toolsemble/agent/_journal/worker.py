@@ -24,7 +24,7 @@ from toolsemble.agent._journal.questions import LOGGER
 from toolsemble.agent._journal.records import RunRecord
 from toolsemble.agent._journal.storage import RunRow
 from toolsemble.models._message import messages_from_json
-from toolsemble.review._reviewer import Reviewer
+from toolsemble.review._request import Reviewer
 
 _LONGEST_PAUSE = 300.0  # seconds between two attempts to begin a run
 

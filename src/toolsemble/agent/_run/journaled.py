@@ -11,18 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from toolsemble._engine.work.wait import RunInThread
 from toolsemble._runtime.text import describe_error, preview
-from toolsemble._vocabulary.errors import (
-    AgentExecutionError,
-    CallPausedError,
-    JournalError,
-    RunBusyError,
-    RunCancelledError,
-    RunChangedError,
-    RunError,
-    RunInterruptedError,
-    RunParkedError,
-    ToolConfigurationError,
-)
+from toolsemble._vocabulary import errors
 from toolsemble._vocabulary.place import Place
 from toolsemble.agent._result import AgentResult
 from toolsemble.agent._run.recorded import read_result, write_result
@@ -62,8 +51,8 @@ class JournalLayer:
         """Return the recorded result of the run, or run from what is recorded so far."""
         try:
             return await self._drive(state, run)
-        except JournalError as error:
-            raise AgentExecutionError(str(error), partial=error.partial) from error
+        except errors.JournalError as error:
+            raise errors.AgentExecutionError(str(error), partial=error.partial) from error
 
     async def _drive(self, state: RunState, run: Callable[[], Awaitable[AgentResult]]) -> AgentResult:
         claimed = await self._become_driver()
@@ -99,33 +88,35 @@ class JournalLayer:
 
     async def _give_back(self, driver: RunDriver, state: RunState, error: BaseException) -> None:
         """Record why the run does not go on here; raise the error that says so, if it is another one."""
-        if isinstance(error, RunCancelledError):
+        if isinstance(error, errors.RunCancelledError):
             await _run_in_thread(driver.close_questions)
-        elif isinstance(error, CallPausedError):
+        elif isinstance(error, errors.CallPausedError):
             await self._park(driver, (error, *error.others))
-            parked = RunParkedError(f"Run '{self._run_id}' waits for approval: {error}", run_id=self._run_id)
+            parked = errors.RunParkedError(f"Run '{self._run_id}' waits for approval: {error}", run_id=self._run_id)
             parked.partial, parked.pending = error.partial, tuple(each.request for each in (error, *error.others))
             raise parked from error
-        elif isinstance(error, RunBusyError):
+        elif isinstance(error, errors.RunBusyError):
             return  # nothing may be written
-        elif isinstance(error, RunParkedError):
+        elif isinstance(error, errors.RunParkedError):
             await _run_in_thread(partial(driver.finish, "waiting"))
-        elif isinstance(error, RunInterruptedError):
+        elif isinstance(error, errors.RunInterruptedError):
             await _run_in_thread(partial(driver.finish, "queued"))
-        elif isinstance(error, (JournalError, asyncio.CancelledError)):
+        elif isinstance(error, (errors.JournalError, asyncio.CancelledError)):
             with suppress(Exception):  # it ends here in any case; other processes then wait until this one has ended
                 await _run_in_thread(partial(driver.finish, "queued"))
         elif isinstance(error, Exception) and not _has_begun(driver, state, error):
-            with suppress(JournalError, RunError):  # why it failed says more; another process may have taken the run
+            with suppress(
+                errors.JournalError, errors.RunError
+            ):  # why it failed says more; another process may have taken the run
                 await _run_in_thread(driver.withdraw)
         elif isinstance(error, Exception):
-            with suppress(JournalError):  # as above; it counts as left behind
+            with suppress(errors.JournalError):  # as above; it counts as left behind
                 if driver.has_questions:
                     await _run_in_thread(driver.withdraw_questions)
                 await _run_in_thread(partial(driver.finish, "failed", error=describe_error(error)))
         # Anything else ends the program: the run stays as it is, for the next driver.
 
-    async def _park(self, driver: RunDriver, paused: Sequence[CallPausedError]) -> None:
+    async def _park(self, driver: RunDriver, paused: Sequence[errors.CallPausedError]) -> None:
         """Record what the run waits for, and give it back."""
         self._journal.note_parked(self._run_id, {each.request.id: each.reviewer for each in paused})
         waiting = {each.request.id: _describe_request(each.request) for each in paused}
@@ -134,7 +125,7 @@ class JournalLayer:
 
 def _has_begun(driver: RunDriver, state: RunState, error: Exception) -> bool:
     """Return whether a run that failed has done anything; one that lacks deps or a prompt, for example, has not."""
-    is_setup = isinstance(error, ToolConfigurationError) and not isinstance(error, RunChangedError)
+    is_setup = isinstance(error, errors.ToolConfigurationError) and not isinstance(error, errors.RunChangedError)
     return driver.has_written or (state.is_prepared and not is_setup)
 
 

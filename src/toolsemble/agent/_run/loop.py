@@ -10,13 +10,8 @@ from toolsemble._runtime.lazy import LazyModule
 from toolsemble._runtime.text import describe_error
 from toolsemble._tools.toolbox.approval import check_pauses, check_reviewer, replace_reviewer
 from toolsemble._tools.toolbox.toolbox import Toolbox
+from toolsemble._vocabulary import errors
 from toolsemble._vocabulary.call import ToolReply
-from toolsemble._vocabulary.errors import (
-    AgentExecutionError,
-    BudgetExceededError,
-    PassThroughError,
-    ToolConfigurationError,
-)
 from toolsemble._vocabulary.place import Place
 from toolsemble.agent._result import AgentResult, PausedRun, ToolCallRecord
 from toolsemble.agent._run.events import RunEvents
@@ -76,7 +71,7 @@ def _check_decisions(paused: PausedRun, decisions: Any) -> None:
     known = [each.id for each in paused.pending]
     for key, decision in decisions.items():
         if key not in known:
-            raise ToolConfigurationError(f"There is no open request {key!r:.80}; open are {', '.join(known)}")
+            raise errors.ToolConfigurationError(f"There is no open request {key!r:.80}; open are {', '.join(known)}")
         # By type, as for reviewers: the call path does not know what a subclass means.
         if type(decision) not in (Continue, Edit, ExitEarly):
             raise TypeError(
@@ -142,18 +137,18 @@ class Loop:
             return result  # noqa: TRY300 - the end of the run, of which every exception is handled here
         except OuterBudgetError as used_up:
             state.set_stop(used_up.stop)
-            raise BudgetExceededError(
+            raise errors.BudgetExceededError(
                 f"{used_up} reached in the enclosing run, so this agent's model is not called",
                 partial=state.result(used_up.stop.name),
             ) from None
-        except BudgetExceededError as error:
+        except errors.BudgetExceededError as error:
             error.partial = state.result("error" if state.stop is None else state.stop.name)
             raise
-        except PassThroughError as error:
+        except errors.PassThroughError as error:
             state.add_partial(error)
             raise
         except Exception as error:
-            raise AgentExecutionError(describe_error(error), partial=state.result("error")) from error
+            raise errors.AgentExecutionError(describe_error(error), partial=state.result("error")) from error
         except BaseException as error:
             state.add_partial(error)
             raise

@@ -15,14 +15,8 @@ from toolsemble._runtime.text import describe_with_class
 from toolsemble._runtime.watchers import watchers
 from toolsemble._tools.base import Tool
 from toolsemble._tools.settings import ToolSettings
+from toolsemble._vocabulary import errors
 from toolsemble._vocabulary.call import new_id
-from toolsemble._vocabulary.errors import (
-    AgentExecutionError,
-    PassThroughError,
-    RunError,
-    ToolConfigurationError,
-    ToolsembleError,
-)
 from toolsemble._vocabulary.result import ToolResult
 from toolsemble.agent._budget import Usage
 from toolsemble.agent._deps import DepsMaker, DepsSource, LeaveDeps, find_deps_type, report_late_failure, use_deps
@@ -109,7 +103,7 @@ class Run:
         """Run until there is an answer; return it, or why a journaled run does not go on here, as the last event."""
         try:
             return Final(await self.run())
-        except RunError as stopped:
+        except errors.RunError as stopped:
             last = to_last_event(stopped) if self._is_journaled else None
             if last is None:
                 raise
@@ -145,11 +139,11 @@ async def _run_with_deps(state: RunState, run: Running, deps: object, leave: Lea
 
 def _fail_setup(state: RunState, error: Exception) -> NoReturn:
     """Raise that the deps of the run could not be made or left, or that the run lacks something."""
-    if isinstance(error, PassThroughError):
+    if isinstance(error, errors.PassThroughError):
         state.add_partial(error)
         raise error
     text = f"make_deps failed: {describe_with_class(error)}"
-    raise AgentExecutionError(text, partial=state.result("error")) from error
+    raise errors.AgentExecutionError(text, partial=state.result("error")) from error
 
 
 async def _observe(config: AgentConfig, state: RunState, events: RunEvents, run: Running) -> AgentResult:
@@ -202,10 +196,10 @@ async def call_with_deps(deps: Any, run_id: str, memory_id: str, call: Callable[
     view = RunView(run_id, memory_id, InvocationParameters(), (), Usage(), 0)
     try:
         return await use_deps(source, view, lambda made, _leave: call(made))
-    except ToolsembleError:
+    except errors.ToolsembleError:
         raise
     except Exception as error:
-        raise ToolConfigurationError(f"make_deps failed: {describe_with_class(error)}") from error
+        raise errors.ToolConfigurationError(f"make_deps failed: {describe_with_class(error)}") from error
 
 
 def follow_run(

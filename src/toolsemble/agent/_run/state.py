@@ -15,19 +15,8 @@ from toolsemble._engine.definition import Need
 from toolsemble._engine.work.body import TimedOutError
 from toolsemble._engine.work.wait import Acquire, RunInThread
 from toolsemble._runtime.locks import TABLE, DeadlockError, Hold, current_hold
+from toolsemble._vocabulary import errors
 from toolsemble._vocabulary.call import new_run_id
-from toolsemble._vocabulary.errors import (
-    CallPausedError,
-    ExitEarlyError,
-    JournalError,
-    PassThroughError,
-    RunBusyError,
-    RunCancelledError,
-    RunInterruptedError,
-    RunParkedError,
-    ToolConfigurationError,
-    ToolExecutionError,
-)
 from toolsemble._vocabulary.place import Place
 from toolsemble.agent import _conversation as conversation
 from toolsemble.agent._budget import Stop, StopReason
@@ -47,12 +36,12 @@ _NO_DEPS = (
     "The run of this agent has no deps, but {who}; pass run(..., deps=...), or Agent(..., deps=...) or make_deps=..."
 )
 # Why a journaled run does not go on here.
-_JOURNALED: tuple[tuple[type[PassThroughError], StopReason], ...] = (
-    (CallPausedError, "parked"),
-    (RunParkedError, "parked"),
-    (RunInterruptedError, "interrupted"),
-    (RunBusyError, "taken_over"),
-    (RunCancelledError, "cancelled"),
+_JOURNALED: tuple[tuple[type[errors.PassThroughError], StopReason], ...] = (
+    (errors.CallPausedError, "parked"),
+    (errors.RunParkedError, "parked"),
+    (errors.RunInterruptedError, "interrupted"),
+    (errors.RunBusyError, "taken_over"),
+    (errors.RunCancelledError, "cancelled"),
 )
 
 
@@ -145,9 +134,9 @@ class RunState:
     def check_needs(self, needs: Mapping[str, Need]) -> None:
         """Raise :class:`ToolConfigurationError` if the run lacks what its memory or a tool needs."""
         if "memory_id" in needs and not self._has_memory_id:
-            raise ToolConfigurationError(_NO_MEMORY_ID.format(who=_describe_user(needs["memory_id"].tool)))
+            raise errors.ToolConfigurationError(_NO_MEMORY_ID.format(who=_describe_user(needs["memory_id"].tool)))
         if "deps" in needs and self.context.deps is None:
-            raise ToolConfigurationError(_NO_DEPS.format(who=_describe_deps_user(needs["deps"])))
+            raise errors.ToolConfigurationError(_NO_DEPS.format(who=_describe_deps_user(needs["deps"])))
 
     def enter_deps(self, deps: object, leave: LeaveDeps) -> None:
         """Set the deps that were made for this run, and what leaves them."""
@@ -168,11 +157,13 @@ class RunState:
     def find_reason(self, error: BaseException) -> StopReason:
         """Return why a run has ended that passes an exception on."""
         place = self.context.place
-        if not isinstance(error, PassThroughError):  # its task was cancelled: a journal keeps it for the next driver
+        if not isinstance(
+            error, errors.PassThroughError
+        ):  # its task was cancelled: a journal keeps it for the next driver
             return "cancelled" if place is None or place.path else "interrupted"
-        if isinstance(error, ExitEarlyError):
+        if isinstance(error, errors.ExitEarlyError):
             return "exit_early"
-        if isinstance(error, JournalError):
+        if isinstance(error, errors.JournalError):
             return "error"
         kinds = _JOURNALED if place is not None else ()
         return next((reason for kind, reason in kinds if isinstance(error, kind)), "configuration_error")
@@ -312,28 +303,29 @@ class RunState:
         self.messages = self.messages.plus(*messages)
         memory = self._config.memory
         if memory is not None:
-            new = len(self.messages) - self._saved - self._count_stored()
+            new = len(self.messages) - self._saved
             if new <= 0 or not self._writes_memory:
                 return
-            extend = partial(memory.extend, self._conversation_id, self._stored, self.messages, new)
-            await RunInThread(extend, in_place=memory.in_place).ado()
+            if not self._is_stored(self.messages[-new:]):
+                extend = partial(memory.extend, self._conversation_id, self._stored, self.messages, new)
+                await RunInThread(extend, in_place=memory.in_place).ado()
             self._saved = len(self.messages)
             self._stored = None if self._stored is None else self.messages
 
-    def _count_stored(self) -> int:
-        """Return how many of the messages that are not saved here an earlier process of the same run has stored.
+    def _is_stored(self, own: Sequence[Message]) -> bool:
+        """Return whether an earlier driver of this run has stored these messages, which are stored as a whole.
 
-        Behind them may be messages of other runs of the conversation, which went on in the meantime.
+        Before and behind them may be messages of other runs of the conversation, which went on in the meantime. What
+        follows anything that this driver has recorded is not stored, although another run may have stored the same.
         """
-        if not self._later:
-            return 0
-        own = self.messages[self._saved :]
-        known = 0
-        while known < min(len(own), len(self._later)) and _is_same(own[known], self._later[known]):
-            known += 1
-        if known < len(own):
-            self._later = ()
-        return known
+        place = self.context.place
+        if not self._later or place is None or place.run.has_written_inside(place.path):
+            return False
+        for first in range(len(self._later) - len(own) + 1):
+            if all(_is_same(message, self._later[first + index]) for index, message in enumerate(own)):
+                self._later = self._later[first + len(own) :]
+                return True
+        return False
 
     def add_correction(self, text: str) -> None:
         """Add a correction for the model as a user message; it is stored together with the answer to it."""
@@ -481,7 +473,7 @@ def enter_agent_call() -> Iterator[Resumed | None]:
 
 def leave_agent_open(paused: PausedRun, resumed: Resumed | None) -> NoReturn:
     """Raise CallPausedError for the current call, because the run of its agent is paused."""
-    error = CallPausedError("The run of the agent inside of this call waits for approval")
+    error = errors.CallPausedError("The run of the agent inside of this call waits for approval")
     error.context, error.inner = current_context(), paused
     error.edited = None if resumed is None else resumed.inner.edited
     raise error
@@ -501,7 +493,7 @@ async def lock_conversation(memory: object, conversation_id: str, context: ToolC
     except BaseException as error:
         hold.leave()
         if isinstance(error, (DeadlockError, TimedOutError)):
-            raise ToolExecutionError(_describe(conversation_id, error)) from None
+            raise errors.ToolExecutionError(_describe(conversation_id, error)) from None
         raise
     hold.enter()
     return hold

@@ -1,1 +1,1 @@
-"""Pin what models are shown of tools, and refuse what has changed since."""
+"""Pin the tool definitions that models see, and refuse changed ones."""

@@ -12,7 +12,7 @@ from toolsemble._vocabulary.errors import ToolExecutionError
 from toolsemble.catalog._pinning.pins import HINTS, LISTED, NAMED, SINGLE, PinnedTool
 
 Effect: TypeAlias = Literal["compatible", "breaking", "weaker"]
-"""What a change means for those who use the tool."""
+"""The effect of a change on the tool's users."""
 
 _TEXTS = {"$comment", "$id", "$schema", "default", "deprecated", "description", "examples", "title"}
 _LOWER = {"exclusiveMinimum", "minContains", "minItems", "minLength", "minProperties", "minimum"}
@@ -22,28 +22,28 @@ _MISSING = object()
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A difference between two versions of a schema, or of another part of a tool."""
+    """A difference between two versions of a schema or another part of a tool."""
 
     place: str
-    """Where it is, such as ``input.path.type``."""
+    """Its location, such as ``input.path.type``."""
     effect: Effect
-    """What it means."""
+    """Its effect."""
     before: Any
     """The old value; None if there was none."""
     after: Any
     """The new value; None if there is none."""
     summary: str = ""
-    """The change in words; "" to show both values."""
+    """The change as text; "" to show both values."""
 
 
 def compare_schemas(place: str, before: Any, after: Any, *, output: bool = False) -> Iterator[Difference]:
     """Yield the differences between two versions of a schema.
 
-    A change is breaking if a value that was valid before may not be valid now; for the schema of results, if a result
-    that is valid now may not have been valid before.
+    A change is breaking if a previously valid value may be invalid now; for result schemas, if a now valid result may
+    have been invalid before.
 
-    :param place: where the schema is
-    :param output: whether it is the schema of results
+    :param place: the schema's location
+    :param output: whether it is a result schema
 
     >>> [each.summary for each in compare_schemas("input", {"required": []}, {"required": ["a"]})]
     ["'a' is required now"]
@@ -58,10 +58,11 @@ def compare_schemas(place: str, before: Any, after: Any, *, output: bool = False
 
 
 def _compare_whole(place: str, before: Any, after: Any, *, output: bool) -> Iterator[Difference]:
-    """Compare schemas of which at least one is True, False or missing; True and a missing one accept everything."""
+    """Compare schemas of which at least one is True, False or missing; True and missing accept everything."""
     if not _is_equal(before, after):
         first, second = (after, before) if output else (before, after)
-        yield _make_difference(place, before, after, first is False or second is True or second is _MISSING)
+        accepts_more = first is False or second is True or second is _MISSING
+        yield _make_difference(place, before, after, accepts_more=accepts_more)
 
 
 def _compare_keyword(place: str, key: str, old: Any, new: Any, *, output: bool) -> Iterator[Difference]:
@@ -80,11 +81,11 @@ def _compare_keyword(place: str, key: str, old: Any, new: Any, *, output: bool) 
         yield from compare_schemas(inside, *pair, output=output)
     else:
         first, second = (new, old) if output else (old, new)
-        yield _make_difference(inside, old, new, _accepts_more(key, first, second))
+        yield _make_difference(inside, old, new, accepts_more=_accepts_more(key, first, second))
 
 
 def _find_changed(old: Any, new: Any) -> tuple[Any, Any] | None:
-    """Return the one schema of a list that differs, in both versions; None if there are more, or fewer."""
+    """Return the only differing schema of a list, in both versions; None if there is not exactly one."""
     if not isinstance(old, list) or not isinstance(new, list) or len(old) != len(new):
         return None
     known = _values(old), _values(new)
@@ -96,7 +97,7 @@ def _find_changed(old: Any, new: Any) -> tuple[Any, Any] | None:
 def _compare_properties(
     place: str, before: Mapping[str, Any], after: Mapping[str, Any], *, output: bool
 ) -> Iterator[Difference]:
-    """Compare the properties of objects: one that is gone breaks callers; one that is new does so if it is required."""
+    """Compare object properties: a removed one breaks callers; a new one does so if it is required."""
     for name in sorted({*before, *after}):
         if name not in after:
             yield Difference(f"{place}.{name}", "breaking", before[name], None, f"{name!r} was removed")
@@ -117,12 +118,12 @@ def _compare_required(place: str, before: list[Any], after: list[Any], *, output
 def _compare_named(
     place: str, before: Mapping[str, Any], after: Mapping[str, Any], *, output: bool
 ) -> Iterator[Difference]:
-    """Compare schemas by name; one that is new or gone counts where it is referred to."""
+    """Compare schemas by name; added and removed ones count where they are referenced."""
     for name in sorted({*before, *after}):
         old, new = before.get(name, _MISSING), after.get(name, _MISSING)
         if old is _MISSING or new is _MISSING:
             what = "removed" if new is _MISSING else "added"
-            # Also a pattern of keys; whether that breaks anything cannot be seen here.
+            # Also key patterns, whose effect is unknown here.
             effect: Effect = "compatible" if place.endswith(("$defs", "definitions")) else "breaking"
             yield Difference(f"{place}.{name}", effect, _show(old), _show(new), f"{name!r} was {what}")
         else:
@@ -130,7 +131,7 @@ def _compare_named(
 
 
 def _accepts_more(key: str, old: Any, new: Any) -> bool:
-    """Return whether the new value of a keyword accepts all that the old one accepts; False if that is not known."""
+    """Return whether a keyword's new value accepts everything that the old one accepts; False if unknown."""
     if new is _MISSING:
         return key not in {"$ref", "if", "then", "else"}
     if old is _MISSING:
@@ -144,7 +145,7 @@ def _accepts_more(key: str, old: Any, new: Any) -> bool:
     return False
 
 
-def _make_difference(place: str, old: Any, new: Any, accepts_more: bool) -> Difference:  # noqa: FBT001 - a private function
+def _make_difference(place: str, old: Any, new: Any, *, accepts_more: bool) -> Difference:
     return Difference(place, "compatible" if accepts_more else "breaking", _show(old), _show(new))
 
 
@@ -204,29 +205,29 @@ _ASSUMED = {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": Fa
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A tool that differs from its pin, is new, or is gone.
+    """A tool that differs from its pin, is new, or was removed.
 
     >>> Change("now", "added").effects
     ('compatible',)
     """
 
     tool: str
-    """The name of the tool at its source."""
+    """The tool's name at its source."""
     kind: Literal["added", "changed", "removed"]
-    """Whether the source has a new tool, shows another definition, or has lost one."""
+    """Whether the tool was added, changed or removed."""
     differences: tuple[Difference, ...] = ()
     """The differences of a changed tool."""
 
     @property
     def effects(self) -> tuple[Effect, ...]:
-        """What the change means, the worst first: ``breaking``, ``weaker``, ``compatible``."""
+        """The effects of the change, worst first: ``breaking``, ``weaker``, ``compatible``."""
         if self.kind != "changed":
             return ("breaking",) if self.kind == "removed" else ("compatible",)
         found = {each.effect for each in self.differences}
         return tuple(effect for effect in _EFFECTS if effect in found)
 
     def __str__(self) -> str:
-        """Return the change as lines of text, with invisible characters as escapes."""
+        """Return the change as lines of text, with invisible characters escaped."""
         head = f"{quote_text(self.tool, 80)} {self.kind}: {', '.join(self.effects)}"
         shown = self.differences[:_MAX_DIFFERENCES]
         more = len(self.differences) - len(shown)
@@ -270,7 +271,7 @@ def compare_pins(before: PinnedTool, after: PinnedTool) -> Iterator[Difference]:
 
 
 def _compare_parts(place: str, before: Any, after: Any) -> Iterator[Difference]:
-    """Compare the schemas of arguments or of results, of which both may be missing."""
+    """Compare argument or result schemas, either of which may be missing."""
     output = place == "output"
     if output and (before is None or after is None):
         if before is not after:
@@ -288,10 +289,10 @@ def _compare_hints(before: Mapping[str, Any], after: Mapping[str, Any]) -> Itera
 
 
 def _compare_hint(name: str, old: Any, new: Any) -> Effect:
-    """Return what it means that a hint has changed.
+    """Return the effect of a changed hint.
 
-    A tool that claims to be more harmless than before passes gates that go by its hints, so that is weaker. One that
-    no longer claims it breaks what relies on it, such as caches.
+    A tool that claims to be less harmful than before passes gates based on hints, so the change is weaker. A tool that
+    drops such a claim breaks code that relies on it, such as caches.
     """
     promise, assumed = _PROMISES[name], _ASSUMED[name]
     if old is promise:
@@ -320,7 +321,7 @@ def _split_lines(value: Any) -> list[str]:
 
 
 def _cut_common(before: list[str], after: list[str]) -> tuple[list[str], list[str]]:
-    """Return the lines that differ; of two long lines, the part from shortly before the first difference on."""
+    """Return the differing lines; for two long lines, the part starting shortly before the first difference."""
     while before and after and before[0] == after[0]:
         before, after = before[1:], after[1:]
     while before and after and before[-1] == after[-1]:
@@ -332,7 +333,7 @@ def _cut_common(before: list[str], after: list[str]) -> tuple[list[str], list[st
 
 
 def _count_common(first: str, second: str) -> int:
-    """Return how many characters two texts have in common at their start."""
+    """Return the length of the common prefix of two texts."""
     pairs = zip(first, second, strict=False)
     return next((index for index, (one, other) in enumerate(pairs) if one != other), min(len(first), len(second)))
 
@@ -347,7 +348,7 @@ def _format_lines(sign: str, lines: list[str]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Which tools of a source may be shown and called, after a lock has checked them.
+    """A lock's verdict: which tools of a source may be shown and called.
 
     >>> verdict = Verdict("tools.py", frozenset({"now"}), {"later": "it is not in the lock"})
     >>> verdict.admits("now"), verdict.admits("later"), verdict.admits("never")
@@ -357,24 +358,24 @@ class Verdict:
     source: str
     """The identity of the source."""
     admitted: frozenset[str] = frozenset()
-    """The names of the tools that may be shown and called."""
+    """The names of admitted tools."""
     refused: Mapping[str, str] = field(default_factory=dict)
-    """The other tools, each with the reason."""
+    """The refused tools, each with the reason."""
     changes: tuple[Change, ...] = ()
-    """All changes, also of tools that are admitted."""
+    """All changes, including changes of admitted tools."""
     digests: Mapping[str, str] = field(default_factory=dict)
     """The digests of the admitted tools."""
     problem: str = ""
-    """Why no tool of the source may be called; "" if some may."""
+    """Why the whole source is refused; "" if it is not."""
 
     def admits(self, name: str) -> bool:
         """Return whether a tool may be shown and called."""
         return name in self.admitted
 
     def check_call(self, name: str, digest: str = "") -> None:
-        """Raise ToolExecutionError if a tool may not be called, also for one that was taken before.
+        """Raise ToolExecutionError if a tool may not be called, including previously obtained ones.
 
-        :param digest: the digest of the pin of the tool when it was taken; "" to compare the name only
+        :param digest: the digest of the tool's pin when it was obtained; "" to compare only the name
 
         >>> Verdict("tools.py").check_call("now")
         Traceback (most recent call last):
@@ -391,5 +392,5 @@ class Verdict:
 
     @property
     def diff(self) -> str:
-        """All changes as text, with invisible characters as escapes; "" if there are none."""
+        """All changes as text, with invisible characters escaped; "" if there are none."""
         return format_changes(self.source, self.changes) if self.changes else ""

@@ -1,4 +1,4 @@
-"""The file of a lock, and the sources that it names."""
+"""The lock file, and the identities of its sources."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from toolsemble._vocabulary.errors import ToolConfigurationError, ToolDefinition
 from toolsemble.catalog._pinning.pins import PinnedTool
 
 PREFIX = "mcp:"
-"""How the target of a server begins."""
+"""The prefix of a server target."""
 HIDDEN = "***"
-"""The text that stands for a secret."""
+"""The placeholder for a secret."""
 _PORTS = {"http": 80, "https": 443}
 _SECRET_NAME = re.compile(
     r"(?:^|[^a-z])(?:api.?key|key|tokens?|secrets?|passw(?:or)?d|pwd|pat|auth|authorization|credentials?|bearer|cookie"
@@ -36,7 +36,7 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
 def identify_program(command: str, *args: str) -> str:
-    """Return the identity of a server that is a program: the target of its command line, with secrets replaced.
+    """Return the identity of a server program: its command-line target, with secrets replaced.
 
     An argument is a secret after an option such as ``--api-key``, in an assignment such as ``TOKEN=...``, or if it
     looks like a key of a known service. A URL is shortened to its origin and path.
@@ -56,9 +56,9 @@ def identify_program(command: str, *args: str) -> str:
 
 
 def identify_url(url: str) -> str:
-    """Return the identity of a server at a URL: the target of its origin and path.
+    """Return the identity of a server at a URL: a target with its origin and path.
 
-    The user, the query and the fragment are left out.
+    User, query and fragment are omitted.
 
     >>> identify_url("HTTPS://ada:secret@Tools.Example.com:443/mcp/?key=1#top")
     'mcp:https://tools.example.com/mcp'
@@ -67,7 +67,7 @@ def identify_url(url: str) -> str:
 
 
 def identify_target(target: str) -> str:
-    """Return the identity of a target: its text, without the secrets in the command line or the URL of a server.
+    """Return the identity of a target: its text, without secrets in a server's command line or URL.
 
     >>> identify_target("my_tools.py"), identify_target("mcp:server --token hunter2")
     ('my_tools.py', "mcp:server --token '***'")
@@ -101,7 +101,7 @@ def _clean_argument(arg: str) -> str:
 
 
 def _is_secret_name(name: str) -> bool:
-    # A word begins at a capital letter, too: apiKey.
+    # A capital letter also starts a word: apiKey.
     return _SECRET_NAME.search(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)) is not None
 
 
@@ -116,7 +116,7 @@ Sources: TypeAlias = dict[str, dict[str, PinnedTool]]
 
 
 def read_lock(path: Path) -> Sources | None:
-    """Return the pins of a file; None if there is no file; raise ToolConfigurationError if it is not intact."""
+    """Return a file's pins; None if there is no file; raise ToolConfigurationError if it is damaged."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -132,7 +132,7 @@ def read_lock(path: Path) -> Sources | None:
 
 def write_lock(path: Path, sources: Mapping[str, Mapping[str, PinnedTool]]) -> None:
     """Replace the file atomically; a crash leaves the old file or the new one."""
-    path = path.resolve()  # the target of a link is replaced, not the link
+    path = path.resolve()  # replace a link's target, not the link
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{new_id()}")
     try:
@@ -147,7 +147,7 @@ def write_lock(path: Path, sources: Mapping[str, Mapping[str, PinnedTool]]) -> N
 
 
 def format_lock(sources: Mapping[str, Mapping[str, PinnedTool]]) -> str:
-    r"""Return the text of a lock file: sorted, and with invisible characters as escapes.
+    r"""Return the text of a lock file: sorted, with invisible characters escaped.
 
     >>> pin = PinnedTool("now", description="The\u200btime")
     >>> print(format_lock({"tools.py": {"now": pin}}), end="")  # doctest: +ELLIPSIS
@@ -173,7 +173,7 @@ def format_lock(sources: Mapping[str, Mapping[str, PinnedTool]]) -> str:
 
 
 def _write_pin(pin: PinnedTool) -> dict[str, Any]:
-    """Return a pin as JSON values; a text of several lines as a list, so that a change shows the line."""
+    """Return a pin as JSON values; a multi-line text as a list, so that a diff shows the changed line."""
     values: dict[str, Any] = {"digest": pin.digest}
     for name in _TEXTS:
         if text := getattr(pin, name):
@@ -189,7 +189,7 @@ def _sort_keys(value: Any) -> Any:
 
 
 def _escape_line(line: str) -> str:
-    """Return a line of JSON with invisible characters as escapes of JSON."""
+    """Return a JSON line with invisible characters as JSON escapes."""
     if not has_invisible(line):
         return line
     return "".join(_escape(each) if has_invisible(each) else each for each in line)
@@ -201,7 +201,7 @@ def _escape(character: str) -> str:
 
 
 def _read_object(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the object of some pairs; raise if a key is there twice: a reviewer may have seen the other one."""
+    """Return an object from pairs; raise for a duplicate key, because a reviewer may have seen the other value."""
     values: dict[str, Any] = {}
     for key, value in pairs:
         if key in values:

@@ -1,4 +1,4 @@
-"""Pins of tools: digests of their canonical definitions."""
+"""Tool pins: digests of canonical definitions."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from toolsemble._vocabulary.result import AudioContent, FileContent, ImageConten
 from toolsemble._vocabulary.specification import ToolSpecification
 
 NAMED = {"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"}
-"""The keywords that hold schemas by name."""
+"""The keywords with schemas by name."""
 LISTED = {"allOf", "anyOf", "oneOf", "prefixItems"}
-"""The keywords that hold a list of schemas."""
+"""The keywords with a list of schemas."""
 SINGLE = {
     "additionalItems", "additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then",
     "unevaluatedItems", "unevaluatedProperties",
 }  # fmt: skip
-"""The keywords that hold one schema."""
+"""The keywords with one schema."""
 UNORDERED = {"allOf", "anyOf", "enum", "oneOf", "required", "type"}
-"""The keywords whose list has no order."""
+"""The keywords with an unordered list."""
 _EXACT = 2**53
 _MAX_DEPTH = 100
 
@@ -48,7 +48,7 @@ def _list_inner(value: Any) -> list[Any]:
 
 
 def normalize(value: Any) -> Any:
-    """Return JSON values with each float that is a whole number as an int.
+    """Return JSON values with whole floats as ints.
 
     >>> normalize({"a": [1.0, 1.5, -0.0]})
     {'a': [1, 1.5, 0]}
@@ -63,7 +63,7 @@ def normalize(value: Any) -> Any:
 
 
 def normalize_schema(schema: Any) -> Any:
-    """Return a schema with sorted sets, at every depth, and numbers as :func:`normalize` returns them.
+    """Return a schema with sorted sets at every depth, and normalized numbers.
 
     >>> normalize_schema({"required": ["b", "a"], "properties": {"a": {"enum": [2.0, 1]}}})
     {'required': ['a', 'b'], 'properties': {'a': {'enum': [1, 2]}}}
@@ -91,10 +91,10 @@ _NO_PARAMETERS = {"type": "object", "properties": {}}
 
 @dataclass(frozen=True, slots=True)
 class PinnedTool:
-    """The parts of a tool that a model is shown; raises ToolDefinitionError for values that JSON cannot represent.
+    """The model-visible parts of a tool; raises ToolDefinitionError for values that are not JSON-serializable.
 
-    Two are equal if a model sees no difference: the order of keys, of required parameters and of the values of an enum
-    does not count, nor does ``1.0`` instead of ``1``.
+    Two are equal if a model sees no difference: the order of keys, required parameters and enum values is ignored, and
+    so is ``1.0`` instead of ``1``.
 
     >>> first = PinnedTool("add", input_schema={"required": ["a", "b"], "type": "object"})
     >>> first == PinnedTool("add", input_schema={"type": "object", "required": ["b", "a"]})
@@ -135,26 +135,26 @@ class PinnedTool:
 
 
 class Pinned(Protocol):
-    """A tool that knows its source, as the tool of a server does; its pin is that of the source."""
+    """A tool that knows its source, such as a server's tool; its pin is the source's."""
 
     lock_source: str
     """The identity of the source."""
     pin: PinnedTool
-    """What the source shows of the tool."""
+    """The tool's definition at the source."""
 
 
 def is_pinned(tool: object) -> TypeGuard[Pinned]:
-    """Return whether a tool knows its source, also under another name.
+    """Return whether a tool knows its source, even if renamed.
 
     >>> is_pinned("no tool")
     False
     """
-    # Not by isinstance: from Python 3.12 on, it does not see the attributes that a renamed tool passes on.
+    # Not by isinstance: from Python 3.12 on, it does not see attributes that a renamed tool delegates.
     return hasattr(tool, "lock_source") and hasattr(tool, "pin")
 
 
 def pin_tool(shown: object) -> PinnedTool:
-    """Return the pin of a specification, of a definition, or of a tool as an MCP server lists it.
+    """Return the pin of a specification, a definition, or an MCP server's listed tool.
 
     >>> pin_tool({"name": "now", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}}).annotations
     {'readOnlyHint': True}
@@ -208,7 +208,7 @@ def _find_output_schema(definition: ToolDefinition) -> Mapping[str, Any] | None:
         return None
     try:
         return generate_schemas(kind)[1]
-    except Exception:  # pydantic raises many kinds of errors for types that it does not know
+    except Exception:  # pydantic raises various errors for unknown types
         return None
 
 
@@ -218,7 +218,7 @@ def _takes_nothing(schema: Mapping[str, Any] | None) -> bool:
 
 
 def _convert(tool: str, name: str, value: Any, change: Any) -> Any:
-    """Return a copy of a field in the form in which it is compared."""
+    """Return a copy of a field in canonical form."""
     if value is None:
         return None
     if not isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""``ToolLock``: tools that are used only as they were when they were pinned."""
+"""``ToolLock``: admit tools only if they match their pins."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from toolsemble._vocabulary.specification import ToolSpecification
 from toolsemble.catalog._pinning.diff import Change, Verdict, compare_pins, compare_tools, format_changes
 from toolsemble.catalog._pinning.lock_file import Sources, read_lock, write_lock
 from toolsemble.catalog._pinning.pins import PinnedTool, is_pinned, pin_tool
-from toolsemble.review._question import Question
+from toolsemble.review._asking.question import Question
 from toolsemble.review._request import Continue, ExitEarly, ReviewDecision, ReviewHandler, ReviewRequest, ReviewTiming
 
 Check: TypeAlias = Callable[[], None]
@@ -32,9 +32,9 @@ Check: TypeAlias = Callable[[], None]
 
 
 class LockedTool(RenamedTool):
-    """A tool as it was when a lock has checked it; its calls fail as soon as the lock refuses it.
+    """A tool in the checked state of a lock; its calls fail as soon as the lock refuses it.
 
-    Its other attributes are those of the original.
+    Other attributes are the original's.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class LockedTool(RenamedTool):
         """Add the check to all calls.
 
         :param source: the tool
-        :param definition: its definition, which has been checked
+        :param definition: its checked definition
         :param digest: the digest of its pin
         :param check: raises if the tool may not be called
         :param find_lock_refusal: returns why the lock hides another tool of the source, by its name; "" if it does not
@@ -58,7 +58,7 @@ class LockedTool(RenamedTool):
 
 
 def add_check(definition: ToolDefinition, digest: str, check: Check) -> ToolDefinition:
-    """Return the definition of a tool whose calls fail if ``check`` raises, and whose approvals end with the digest."""
+    """Return a definition whose calls fail if ``check`` raises, and whose approvals are bound to the digest."""
     policy = definition.policy or Policy()
     return replace(
         definition,
@@ -70,7 +70,7 @@ def add_check(definition: ToolDefinition, digest: str, check: Check) -> ToolDefi
 
 
 class _CheckedReader:
-    """A reader of arguments that fails if the tool is refused: nobody is asked about such a call."""
+    """A reader of arguments that fails if the tool is refused, before any review."""
 
     __slots__ = ("_check", "_read")
 
@@ -85,7 +85,7 @@ class _CheckedReader:
 
 
 class _LockLayer(Layer):
-    """A layer that fails if the tool was refused after its arguments were read, such as during its approval."""
+    """A layer that fails if the tool was refused after its arguments were parsed, such as during approval."""
 
     __slots__ = ("_check",)
 
@@ -106,10 +106,10 @@ class Listing:
     pins: dict[str, PinnedTool] = field(default_factory=dict)
     """The tools by name."""
     faults: dict[str, str] = field(default_factory=dict)
-    """Why other tools cannot be pinned, by name."""
+    """The reasons for tools that cannot be pinned, by name."""
 
     def add(self, shown: object) -> None:
-        """Add a tool; one that cannot be pinned, or whose name is there already, is a fault."""
+        """Add a tool; record a fault if it cannot be pinned or is a duplicate."""
         name = _find_name(shown)
         try:
             pin = pin_tool(shown)
@@ -125,7 +125,7 @@ class Listing:
 
 
 def list_tools(shown: Iterable[object]) -> Listing:
-    """Return the pins of tools, of their specifications, or of the list of a server.
+    """Return the pins of tools, specifications, or a server's list.
 
     >>> list(list_tools([ToolSpecification("now", "The time")]).pins)
     ['now']
@@ -138,7 +138,7 @@ def list_tools(shown: Iterable[object]) -> Listing:
 
 
 def list_valid_tools(source: str, shown: Iterable[object]) -> dict[str, PinnedTool]:
-    """Return the pins of tools by name; raise ToolDefinitionError if one of them cannot be pinned."""
+    """Return the pins of tools by name; raise ToolDefinitionError if one cannot be pinned."""
     listing = list_tools(shown)
     for fault in listing.faults.values():
         raise ToolDefinitionError(f"{source}: {fault}")
@@ -146,7 +146,7 @@ def list_valid_tools(source: str, shown: Iterable[object]) -> dict[str, PinnedTo
 
 
 def list_definitions(tools: Iterable[object]) -> list[tuple[object, ToolDefinition]]:
-    """Return tools with their definitions; raise ToolDefinitionError for what is not a tool."""
+    """Return tools with their definitions; raise ToolDefinitionError for other objects."""
     if hasattr(tools, "specifications"):
         raise ToolDefinitionError(
             "A lock takes a list of tools, not a Toolbox, whose gates and limits would be lost; write "
@@ -173,7 +173,7 @@ def _find_name(shown: object) -> str:
 LOGGER = logging.getLogger("toolsemble.lock")
 """The logger of changes."""
 ASKED_AS = "toolsemble.lock"
-"""The name by which a reviewer is asked; not a valid name of a tool, so that a rule for a tool does not match it."""
+"""The tool name in review requests; not a valid tool name, so that rules for tools do not match it."""
 
 Changed = Literal["refuse", "ask", "warn"]
 Added = Literal["hide", "ask", "warn"]
@@ -183,11 +183,11 @@ _Checking = Generator[Question, ReviewDecision, Verdict]
 
 
 class ToolLock:
-    """The pins of a file: what models were shown of the tools of each source, when somebody reviewed it.
+    """The pins in a file: the reviewed tool definitions of each source.
 
-    A tool that has changed since is hidden and its calls fail, a new one is hidden, and one that is gone is logged.
-    ``toolsemble lock`` or :meth:`write` writes the file. It is read at every check, so a running program accepts what
-    was reviewed in the meantime.
+    A tool that has changed since is hidden and its calls fail, a new one is hidden, and a removed one is logged.
+    ``toolsemble lock`` or :meth:`write` writes the file. It is read at every check, so a running program picks up new
+    pins.
 
     >>> import tempfile
     >>> from toolsemble import Toolbox, tool
@@ -219,12 +219,12 @@ class ToolLock:
         """Read nothing yet.
 
         :param path: the lock file
-        :param changed: what to do with a tool that differs from its pin: ``"refuse"`` hides it and lets its calls fail,
-            ``"ask"`` puts the diff to the reviewer, ``"warn"`` logs the diff
-        :param added: what to do with a tool that is not pinned: ``"hide"``, ``"ask"``, or ``"warn"``, which shows it
-        :param removed: what to do if a pinned tool is gone: ``"warn"``, ``"refuse"`` the whole source, or ``"ignore"``
-        :param first: what to do with a source that is not in the file: ``"refuse"`` it, or ``"trust"``, which pins it
-        :param review: the reviewer, unless a check has its own
+        :param changed: what to do with a tool that differs from its pin: ``"refuse"`` hides it and fails its calls,
+        ``"ask"`` sends the diff to the reviewer, ``"warn"`` logs the diff :param added: what to do with a tool that is
+        not pinned: ``"hide"``, ``"ask"``, or ``"warn"``, which shows it :param removed: what to do if a pinned tool was
+        removed: ``"warn"``, ``"refuse"`` the whole source, or ``"ignore"`` :param first: what to do with a source that
+        is not in the file: ``"refuse"`` it, or ``"trust"``, which pins it :param review: the reviewer, unless a check
+        has its own
         """
         options = {"changed": (changed, Changed), "added": (added, Added), "removed": (removed, Removed)}
         for name, (value, known) in {**options, "first": (first, First)}.items():
@@ -234,10 +234,10 @@ class ToolLock:
         self.path = Path(path)
         self.changed, self.added, self.removed, self.first = changed, added, removed, first
         self._review = review
-        self._command = ""  # how the pins are written, if that is not the command of the source
+        self._command = ""  # the command that writes the pins, if it is not the source's
         self._guard = fork_safe_lock(self)
         self._verdicts: dict[str, Verdict] = {}
-        self._approved: set[tuple[str, str]] = set()  # the sources and the digests that a reviewer has approved
+        self._approved: set[tuple[str, str]] = set()  # the sources and digests approved by a reviewer
         self._reported: set[tuple[str, ...]] = set()  # what was logged, once
 
     def __repr__(self) -> str:
@@ -245,10 +245,10 @@ class ToolLock:
 
     @staticmethod
     def write(path: str | os.PathLike[str], sources: Mapping[str, Iterable[object]]) -> None:
-        """Pin the tools of some sources; other sources of the file stay as they are.
+        """Pin the tools of some sources; other sources in the file stay unchanged.
 
         :param path: the lock file
-        :param sources: for each source its tools, their specifications, or the list of a server
+        :param sources: for each source its tools, their specifications, or a server's list
         """
         pinned = read_lock(Path(path)) or {}
         for source, tools in sources.items():
@@ -256,7 +256,7 @@ class ToolLock:
         write_lock(Path(path), pinned)
 
     def compare(self, source: str, shown: Iterable[object]) -> tuple[Change, ...]:
-        """Return how a source differs from its pins, and decide nothing.
+        """Return the differences between a source and its pins, without a verdict.
 
         Raise ToolConfigurationError if there are no pins, and ToolDefinitionError for a tool that cannot be pinned.
         """
@@ -266,14 +266,14 @@ class ToolLock:
         return tuple(compare_tools(sources[source], list_valid_tools(source, shown)))
 
     def check(self, source: str, shown: Iterable[object], *, review: ReviewHandler | None = None) -> Verdict:
-        """Compare what a source shows with its pins, and return which tools may be shown and called.
+        """Compare a source with its pins, and return the verdict.
 
-        Call it when tools are taken and whenever they change; the last verdict also decides about calls of tools that
-        were taken before. Raise ToolConfigurationError if the file is missing or cannot be used, or if the source is
-        not in it; then no tool of the source may be used.
+        Call it when tools are obtained and whenever they change; the latest verdict also applies to calls of previously
+        obtained tools. Raise ToolConfigurationError if the file is missing or unusable, or if the source is not in it;
+        then none of the source's tools may be used.
 
-        :param source: the identity of the source: see :mod:`toolsemble.catalog._pinning.lock_file`
-        :param shown: all tools of the source, as it shows them: specifications, pins, or the list of an MCP server
+        :param source: the source's identity: see :mod:`toolsemble.catalog._pinning.lock_file`
+        :param shown: all tools of the source as listed: specifications, pins, or an MCP server's list
         :param review: the reviewer for ``changed="ask"`` and ``added="ask"``
         """
         return drive(self._check(source, list_tools(shown), review))
@@ -283,10 +283,10 @@ class ToolLock:
         return await adrive(self._check(source, list_tools(shown), review))
 
     def checked(self, tools: Iterable[object], *, source: str, review: ReviewHandler | None = None) -> list[Tool]:
-        """Return the tools that may be used; their calls fail as soon as a later check refuses them.
+        """Return the admitted tools; their calls fail as soon as a later check refuses them.
 
-        :param tools: tools, as a toolbox takes them
-        :param source: the identity of the source, as it is in the file
+        :param tools: tools, as for a toolbox
+        :param source: the source's identity, as in the file
         :param review: the reviewer for ``changed="ask"`` and ``added="ask"``
         """
         found = list_definitions(tools)
@@ -298,26 +298,25 @@ class ToolLock:
         ]
 
     def verdict(self, source: str) -> Verdict:
-        """Return the last verdict about a source; one that refuses everything before the first check."""
+        """Return the latest verdict on a source; before the first check, one that refuses everything."""
         with self._guard:
             return self._verdicts.get(source) or Verdict(source, problem="its source has not been checked")
 
     def check_call(self, source: str, name: str, digest: str) -> None:
-        """Raise ToolExecutionError if the last verdict refuses a tool, also for one that was taken before.
+        """Raise ToolExecutionError if the latest verdict refuses a tool, including previously obtained ones.
 
-        :param name: the name of the tool at its source
-        :param digest: the digest of its pin when it was taken
+        :param name: the tool's name at its source
+        :param digest: the digest of its pin when it was listed
         """
-        # What has changed since is used on purpose if changes are only logged.
+        # If changes are only logged, changed tools stay usable on purpose.
         self.verdict(source).check_call(name, "" if self.changed == "warn" else digest)
 
     def separate(self, command: str | None = None) -> ToolLock:
-        """Return a lock with the same file, settings and approvals, but with verdicts of its own.
+        """Return a lock with the same file, settings and approvals, but separate verdicts.
 
-        Users of the same server may be shown different tools; the verdict about one of them must not decide about
-        another.
+        Users of one server may see different tools; one user's verdict must not apply to another.
 
-        :param command: how the pins are written, for messages; None: as for this lock
+        :param command: the command that writes the pins, for messages; None: this lock's
         """
         lock = copy(self)
         lock._verdicts = {}  # noqa: SLF001 - a new object of this class
@@ -351,7 +350,7 @@ class ToolLock:
             self._verdicts[verdict.source] = verdict
 
     def _read_pins(self, source: str, listing: Listing) -> Mapping[str, PinnedTool]:
-        """Return the pins of a source; pin it if it is new and trusted."""
+        """Return a source's pins; pin it if it is new and trusted."""
         with self._guard:
             sources = read_lock(self.path)
             if sources is not None and source in sources:
@@ -373,7 +372,7 @@ class ToolLock:
     ) -> _Checking:
         changes = _find_changes(pinned, listing)
         refused = {name: f"its definition cannot be pinned: {fault}" for name, fault in listing.faults.items()}
-        # Until a reviewer has answered, also tools that were taken before cannot be called.
+        # Until a reviewer has answered, previously obtained tools cannot be called either.
         waiting = dict.fromkeys((each.tool for each in changes), "its definition has changed and is being reviewed")
         self._store(_build_verdict(source, listing, waiting | refused, changes))
         problem = ""
@@ -385,7 +384,7 @@ class ToolLock:
         return _build_verdict(source, listing, refused, changes, problem)
 
     def _report_removed(self, source: str, change: Change) -> str:
-        """Log that a tool is gone, and return why the source is refused for it; "" if it is not."""
+        """Log a removed tool, and return why the source is refused for it; "" if it is not."""
         if self.removed == "ignore":
             return ""
         self._log(source, change, "")
@@ -413,7 +412,7 @@ class ToolLock:
     def _ask(
         self, source: str, change: Change, pin: PinnedTool, review: ReviewHandler | None
     ) -> Generator[Question, ReviewDecision, str]:
-        """Put a change to the reviewer, unless it was approved before."""
+        """Send a change to the reviewer, unless it was already approved."""
         if (source, pin.digest) in self._approved:
             return ""
         if review is None:
@@ -434,7 +433,7 @@ class ToolLock:
             write_lock(self.path, {**sources, source: {**sources.get(source, {}), pin.name: pin}})
 
     def _log(self, source: str, change: Change, digest: str) -> None:
-        """Log a change, once for each definition."""
+        """Log a change, once per definition."""
         key = (source, change.tool, change.kind, digest)
         if key not in self._reported:
             self._reported.add(key)
@@ -442,7 +441,7 @@ class ToolLock:
 
 
 def as_lock(lock: ToolLock | str | os.PathLike[str]) -> ToolLock:
-    """Return a lock; a path as a lock with the default settings.
+    """Return a lock; for a path, a lock with default settings.
 
     >>> as_lock("toolsemble.lock")
     ToolLock('toolsemble.lock')
@@ -455,7 +454,7 @@ def as_lock(lock: ToolLock | str | os.PathLike[str]) -> ToolLock:
 
 
 def _find_changes(pinned: Mapping[str, PinnedTool], listing: Listing) -> tuple[Change, ...]:
-    """Return the changes of a source; a pinned tool that cannot be pinned now is refused, but not gone."""
+    """Return a source's changes; a pinned tool that can no longer be pinned is refused, not removed."""
     known = {name: pin for name, pin in pinned.items() if name not in listing.faults}
     return tuple(compare_tools(known, listing.pins))
 
@@ -480,7 +479,7 @@ def _build_request(source: str, change: Change, pin: PinnedTool) -> ReviewReques
 
 
 def _list_lines(change: Change, pin: PinnedTool) -> list[str]:
-    """Return the diff as lines; of a new tool, all that there is to review."""
+    """Return the diff as lines; for a new tool, its full definition."""
     nothing = PinnedTool(pin.name)
     shown = change if change.kind == "changed" else Change(pin.name, "added", tuple(compare_pins(nothing, pin)))
     return str(shown).split("\n")[1:]

@@ -1,1 +1,1 @@
-"""The client of MCP servers: connections, remote tools, and what a server may ask."""
+"""The MCP client: connections, remote tools, and server requests."""

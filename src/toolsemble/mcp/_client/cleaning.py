@@ -1,4 +1,4 @@
-"""Definitions of a server, cleaned: plain schemas, without invisible characters, each text bounded."""
+"""Cleaned server definitions: plain schemas, without invisible characters, with bounded texts."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from toolsemble._schema.wellformed import DRAFTS, FORMATS, KEYWORDS, NAMED_SCHEM
 from toolsemble._vocabulary.errors import ToolDefinitionError
 
 MAX_DESCRIPTION = 4000
-"""Characters of the description of a tool."""
+"""The maximum length of a tool's description."""
 MAX_TITLE = 200
-"""Characters of a title."""
+"""The maximum length of a title."""
 _MAX_PARAMETER = 1000
 _MAX_FIXED = 4000
 _DEEPEST = 50
@@ -34,7 +34,7 @@ def clean_text(text: object, limit: int) -> str:
     """
     if not isinstance(text, str):
         return ""
-    # A bound before cleaning as well: a server may send megabytes.
+    # Bounded before cleaning too: a server may send megabytes.
     cleaned = _ODD_SPACE.sub(" ", without_invisible(text[: 4 * limit])).strip()
     return cleaned if len(cleaned) <= limit else f"{cleaned[: limit - 1]}…"
 
@@ -49,11 +49,11 @@ def clean_line(text: object, limit: int) -> str:
 
 
 def clean_schema(schema: Any) -> dict[str, Any]:
-    """Return a copy of a server's schema with cleaned texts, without what cannot be checked here.
+    """Return a copy of a server's schema with cleaned texts, without unenforceable keywords.
 
-    The server checks its keywords itself; a format that is not checked here moves into the description. Raise
-    ToolDefinitionError for a schema that is too deep, or that has invisible characters, or very long texts, where
-    cleaning would change its meaning: in names, patterns, and values that a model must repeat.
+    The server checks its keywords itself; an unsupported format moves into the description. Raise ToolDefinitionError
+    for a schema that is too deep, or that has invisible characters or very long texts where cleaning would change its
+    meaning: in names, patterns, and values that a model must repeat.
 
     >>> clean_schema({"properties": {"id": {"type": "integer", "format": "int64"}}})
     {'properties': {'id': {'type': 'integer', 'description': 'Format: int64'}}}
@@ -93,7 +93,7 @@ def _clean_value(key: str, value: Any, depth: int) -> Any:
 
 
 def _move_format(node: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema with a format that is not checked here in its description."""
+    """Return a schema with an unsupported format moved into its description."""
     form = node.get("format")
     if form is None or form == PASSWORD or form in FORMATS:
         return node
@@ -103,7 +103,7 @@ def _move_format(node: dict[str, Any]) -> dict[str, Any]:
 
 
 def _clean_sample(value: Any) -> Any:
-    """Return an example or a default with cleaned texts; these are not part of what is checked."""
+    """Return an example or a default with cleaned texts; neither affects validation."""
     if isinstance(value, str):
         return clean_text(value, _MAX_PARAMETER)
     if isinstance(value, list):
@@ -114,7 +114,7 @@ def _clean_sample(value: Any) -> Any:
 
 
 def _check_visible(value: Any) -> None:
-    """Raise for a text, at any place, that a model would be shown with invisible characters, or at any length."""
+    """Raise for any text visible to a model that has invisible characters or is too long."""
     waiting = [value]
     while waiting:
         part = waiting.pop()
@@ -140,7 +140,7 @@ _MOST_VALUES = 100
 _MOST_CHOICES = 5
 _LARGEST_COUNT = 1_000_000
 _LONGEST_NAME = 200
-# Names and allowed values without invisible characters; other characters may be visible as well, but need a look.
+# Known visible names and values; other characters may be visible too, but need a full check.
 _VISIBLE = {"type": "string", "pattern": "^[ -~]*$", "maxLength": _LONGEST_NAME}
 _COUNT = {"type": "integer", "minimum": 0, "maximum": _LARGEST_COUNT}
 _TEXT = {"type": "string"}
@@ -149,10 +149,10 @@ _SAMPLE = {"type": ["string", "number", "boolean", "null"]}
 
 
 def _object_form(field: dict[str, Any], most: int) -> dict[str, Any]:
-    """Return the form of the schema of an object.
+    """Return the plain form of an object schema.
 
-    :param field: the form of the schemas of its fields
-    :param most: how many fields it may have
+    :param field: the form of its fields' schemas
+    :param most: the maximum number of fields
     """
     fields = {"type": "object", "maxProperties": most, "propertyNames": _VISIBLE, "additionalProperties": field}
     form = _closed(
@@ -169,7 +169,7 @@ def _object_form(field: dict[str, Any], most: int) -> dict[str, Any]:
 
 
 def _value_form() -> dict[str, Any]:
-    """Return the form of the schema of a text, a number, a list of them, or a choice such as a text or null."""
+    """Return the plain form of a schema for a text, a number, a list of them, or a choice such as a text or null."""
     described = {"title": _TEXT, "description": _TEXT}
     item = _closed({"type": {"enum": _TYPES}, **described})
     option = _closed({"type": {"enum": [*_TYPES, "array"]}, "format": {"enum": sorted(FORMATS)}, "items": item})
@@ -210,9 +210,9 @@ def _plain_form() -> Any:
 
 
 def is_plain(schema: Any) -> bool:
-    """Return whether a schema is valid, small, visible and without secrets, so that it need not be read before a call.
+    """Return whether a schema is valid, small, visible and without secrets, so that calls need not parse it.
 
-    What it does not recognize may be valid as well.
+    Schemas that it does not recognize may also be valid.
 
     >>> is_plain({"type": "object", "properties": {"city": {"type": "string"}}})
     True
@@ -221,12 +221,12 @@ def is_plain(schema: Any) -> bool:
     """
     try:
         return bool(_plain_form().is_valid(schema))
-    except (TypeError, ValueError):  # not JSON, or a text that cannot be written
+    except (TypeError, ValueError):  # not JSON, or text that cannot be encoded
         return False
 
 
 class PlainArguments(SchemaArguments):
-    """A validator of arguments by a plain schema, which is built when it is first used.
+    """An argument validator for a plain schema, built on first use.
 
     >>> arguments = PlainArguments("now", {"type": "object", "properties": {"zone": {"type": "string"}}})
     >>> arguments.validate('{"zone": "UTC"}')
@@ -241,15 +241,15 @@ class PlainArguments(SchemaArguments):
         self._listed = listed
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute that is not known before the validator is built."""
-        if name.startswith("__") or "_listed" not in vars(self):  # as copies ask for
+        """Return an attribute of the built validator."""
+        if name.startswith("__") or "_listed" not in vars(self):  # looked up by copies
             raise AttributeError(name)
         super().__init__(self.owner, clean_schema(self._listed))
         return super().__getattribute__(name)
 
 
 def build_arguments(owner: str, listed: Any) -> SchemaArguments:
-    """Return the validator for a schema that a server lists; raise ToolDefinitionError if it cannot be used.
+    """Return the validator for a server's schema; raise ToolDefinitionError if it is unusable.
 
     >>> build_arguments("now", {"type": "objekt"})
     Traceback (most recent call last):
@@ -271,30 +271,30 @@ LIST_RESOURCES = "list_resources"
 
 @dataclass(frozen=True, slots=True)
 class RemoteDefinition:
-    """A tool as its server defines it."""
+    """A tool as defined by its server."""
 
     name: str
     """The server's own name."""
     title: str | None
     description: str | None
     input_schema: dict[str, Any]
-    """The whole schema, as it was sent."""
+    """The full schema, as sent."""
     output_schema: Any
-    """As it was sent; None if there is none."""
+    """As sent; None if there is none."""
     hints: dict[str, Any]
-    """The annotations, as they were sent."""
+    """The annotations, as sent."""
     kind: str = TOOL
-    """What is called: a tool, a prompt, or resources."""
+    """The kind of target: a tool, a prompt, or resources."""
     target: str = ""
-    """The name that is sent."""
+    """The name to send."""
     is_plain: bool = field(init=False, compare=False, repr=False)
-    """Whether the schema of its arguments need not be read before a call."""
+    """Whether its argument schema need not be parsed before a call."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "is_plain", is_plain(self.input_schema))
 
     def to_listed(self) -> dict[str, Any]:
-        """Return the definition as the server lists it, for a lock.
+        """Return the definition as listed by the server, for a lock.
 
         >>> RemoteDefinition("now", None, "The time", {}, None, {}).to_listed()["description"]
         'The time'
@@ -314,6 +314,6 @@ class Listing:
     """The tools of a server, in its order."""
 
     tools: tuple[RemoteDefinition, ...]
-    """Those that are wanted."""
+    """The selected tools."""
     shown: tuple[RemoteDefinition, ...] = ()
-    """All that the server shows."""
+    """All listed tools."""

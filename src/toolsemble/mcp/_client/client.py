@@ -31,8 +31,8 @@ class MCPClient:
     """The tools of an MCP server; created by :meth:`stdio`, :meth:`http` or :meth:`from_config`.
 
     Start it with ``with`` or ``async with``, or with :meth:`start`. Its tools can be called from any thread and any
-    event loop: one background thread owns the connection. A closed client can be started again, and the tools that
-    were taken before work after it.
+    event loop: one background thread owns the connection. A closed client can be restarted; tools obtained before work
+    afterwards.
 
     >>> files = MCPClient.stdio("mcp-server-files", "./docs", name="files", prefix="files_")
     >>> files
@@ -51,9 +51,9 @@ class MCPClient:
         cwd: str | PathLike[str] | None = None,
         **options: Unpack[ClientOptions],
     ) -> Self:
-        """Return a client of a program that speaks MCP on its standard input and output.
+        """Return a client for a program that speaks MCP on its standard input and output.
 
-        :param command: the program; nothing but this method starts one
+        :param command: the program; only this method starts programs
         :param args: its arguments
         :param env: environment variables, added to HOME, LOGNAME, PATH, SHELL, TERM and USER
         :param cwd: its working directory
@@ -81,10 +81,10 @@ class MCPClient:
         transport: Literal["http", "sse"] = "http",
         **options: Unpack[ClientOptions],
     ) -> Self:
-        """Return a client of a server at a URL.
+        """Return a client for a server at a URL.
 
         :param headers: sent with each request
-        :param auth: a str that is sent as a bearer token, an auth object of httpx, or an OAuth provider of the SDK
+        :param auth: a str, sent as a bearer token; an httpx auth object; or an OAuth provider of the SDK
         :param transport: ``"sse"`` for servers older than streamable HTTP
         :param options: see :class:`~toolsemble.mcp._client.options.ClientOptions`
 
@@ -112,13 +112,13 @@ class MCPClient:
 
     @classmethod
     def from_config(cls, path: str | PathLike[str], **options: Unpack[ClientOptions]) -> dict[str, Self]:
-        """Return a client for each server of a file ``mcp.json``, by name; disabled servers are left out.
+        """Return a client for each server in an ``mcp.json`` file, by name, except disabled ones.
 
-        ``${NAME}`` and ``${NAME:-default}`` are replaced by environment variables. Programs of the file are started
-        only when their client is.
+        ``${NAME}`` and ``${NAME:-default}`` are replaced by environment variables. Programs are started only with their
+        client.
 
-        :param path: a file as Claude Desktop, Cursor and VS Code read it
-        :param options: options of all clients
+        :param path: a file as used by Claude Desktop, Cursor and VS Code
+        :param options: options for all clients
         """
         from toolsemble.mcp._client.config import read_config
 
@@ -126,7 +126,7 @@ class MCPClient:
 
     @classmethod
     def from_server(cls, server: ConfiguredServer, options: Mapping[str, Any]) -> Self:
-        """Return a client for one server of a file."""
+        """Return a client for one server in a file."""
         if server.command:
             return cls.stdio(server.command, *server.args, env=server.env, cwd=server.cwd, **options)
         transport: Any = server.transport
@@ -134,37 +134,37 @@ class MCPClient:
 
     @property
     def name(self) -> str:
-        """The name of the server in messages."""
+        """The server's name in messages."""
         return self._connection.options.name
 
     @property
     def instructions(self) -> str:
-        """How to use the server, in its own words, and therefore not part of any prompt; "" before the start."""
+        """The server's own usage instructions, which are untrusted and not part of any prompt; "" before the start."""
         return str(self._connection.facts.get("instructions", ""))
 
     @property
     def protocol_version(self) -> str | None:
-        """The version of the protocol that was negotiated last; None before the start."""
+        """The protocol version negotiated last; None before the start."""
         return self._connection.facts.get("protocol_version")
 
     @property
     def server_info(self) -> Implementation | None:
-        """The name and version that the server stated; None if it stated none."""
+        """The server's declared name and version; None if it declared none."""
         return self._connection.facts.get("server_info")
 
     @property
     def capabilities(self) -> ServerCapabilities | None:
-        """What the server offers besides tools, such as ``prompts`` and ``resources``; None before the start."""
+        """The server's capabilities besides tools, such as ``prompts`` and ``resources``; None before the start."""
         return self._connection.facts.get("capabilities")
 
     @property
     def options(self) -> Options:
-        """The options of the client, checked."""
+        """The validated options."""
         return self._connection.options
 
     @property
     def lock_source(self) -> str:
-        """The identity of the server in a lock file: its command line without secrets, or its URL without a query.
+        """The server's identity in a lock file: its command line without secrets, or its URL without a query.
 
         >>> MCPClient.http("https://ada:secret@tools.example.com/mcp?key=1").lock_source
         'mcp:https://tools.example.com/mcp'
@@ -173,20 +173,20 @@ class MCPClient:
 
     @property
     def listed(self) -> list[dict[str, Any]]:
-        """All tools as the server lists them, also those that are not taken; for :meth:`~toolsemble.ToolLock.write`."""
+        """All tools listed by the server, including unselected ones; for :meth:`~toolsemble.ToolLock.write`."""
         return [each.to_listed() for each in self._connection.shown]
 
     @property
     def hidden(self) -> Mapping[str, str]:
-        """Why the lock hides tools now, by the names that they would have."""
+        """The reasons why the lock currently hides tools, by their names."""
         return self._connection.hidden
 
     def find_unused(self) -> list[str]:
-        """Return the names and patterns of ``approve`` and ``only`` that match no tool now: probably mistakes."""
+        """Return the names and patterns in ``approve`` and ``only`` that match no current tool: probably mistakes."""
         return [pattern for _, pattern in self._connection.find_unused()]
 
     def start(self) -> Self:
-        """Start the client, unless it runs, and wait for the list of tools; return the client.
+        """Start the client unless it is running, wait for the tool list, and return the client.
 
         Raise :class:`~toolsemble.ToolConfigurationError` with the cause if the server cannot be started or reached.
         """
@@ -194,7 +194,7 @@ class MCPClient:
         return self
 
     def close(self) -> None:
-        """Close the connection, and end a program with all processes that it has started."""
+        """Close the connection, and stop a program with all processes that it started."""
         self._connection.close()
 
     async def astart(self) -> Self:
@@ -225,7 +225,7 @@ class MCPClient:
         return len(self._connection.tools)
 
     def current(self, view: object = None) -> list[Tool]:
-        """Return the tools as they are now; for ``Agent(tools=client.current)``, which asks before each turn.
+        """Return the current tools; for ``Agent(tools=client.current)``, which calls it before each turn.
 
         :param view: the state of the run; not used
         """
@@ -233,12 +233,12 @@ class MCPClient:
         return list(self)
 
     async def request(self, send: Callable[[Client], Awaitable[Any]], *, context: ToolContext | None = None) -> Any:
-        """Send a request that no tool sends, such as one for a resource or a prompt, and return its answer.
+        """Send a request that is not a tool call, such as for a resource or a prompt, and return its answer.
 
-        It has the time limit of calls, and may be sent twice if the server ends.
+        It has the timeout of calls, and may be sent twice if the server ends.
 
         :param send: an async function of the SDK's client; runs in the thread that owns the connection
-        :param context: the context of the call that the request belongs to, whose reviewer answers questions
+        :param context: the context of the request's call, whose reviewer answers questions
         """
 
         async def send_once(client: Client, _: object) -> Any:
@@ -253,7 +253,7 @@ class MCPClient:
 
 
 def _check_url(url: Any) -> str:
-    """Return the host of a URL; raise if it is not one of HTTP."""
+    """Return a URL's host; raise if it is not an HTTP URL."""
     try:
         parts = urlsplit(url) if isinstance(url, str) else None
     except ValueError:
@@ -267,7 +267,7 @@ def _check_url(url: Any) -> str:
 
 
 def _bind_tokens(auth: Any, url: str) -> None:
-    """Let the token file of an OAuth provider be used for the server at a URL only."""
+    """Bind an OAuth provider's token file to the server at a URL."""
     context = getattr(auth, "context", None)
     storage = getattr(auth, "_storage", None) if context is None else getattr(context, "storage", None)
     if isinstance(storage, TokenFile):
@@ -284,7 +284,7 @@ def _check_mapping(option: str, value: Any) -> dict[str, str]:
 
 
 def _name_program(line: tuple[str, ...]) -> str:
-    """Return the name of a program; for one that starts others, such as npx, the name of the other."""
+    """Return a program's name; for a launcher such as npx, the launched program's name."""
     first = PurePath(line[0]).stem
     names = [each for each in line[1:] if not each.startswith("-")] if first in _LAUNCHERS else []
     return PurePath(names[0]).name if names else first

@@ -1,4 +1,4 @@
-"""The background thread of a client: its event loop owns the connection, restarts it, and sends the calls."""
+"""A client's background thread: its event loop owns the connection, restarts it, and sends calls."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ _running: WeakSet[ClientThread] = WeakSet()
 
 
 class ClientThread:
-    """The thread of a client, from one start to the next close.
+    """A client's thread, from a start to the next close.
 
-    :param publish: takes over a list of tools, in the thread; yields when it has, and before if a reviewer is asked
+    :param publish: publishes a tool list, in the thread; yields when done, and before if a reviewer is asked
     """
 
     def __init__(
@@ -74,9 +74,9 @@ class ClientThread:
         self.ended: Future[None] = Future()
 
     def start(self) -> None:
-        """Start the thread; ``started`` and ``ended`` say what becomes of it."""
+        """Start the thread; the futures ``started`` and ``ended`` report its state."""
         _running.add(self)
-        # A daemon: a program that does not close its client can end. Servers are ended by end_all().
+        # A daemon: a program can exit without closing its client. end_all() stops the servers.
         name = f"toolsemble-mcp-{self._options.name}"
         threading.Thread(target=self._run, name=name, daemon=True).start()
         wait_for(self._begun, None)
@@ -108,13 +108,13 @@ class ClientThread:
         await self._session.close()
 
     def stop(self) -> None:
-        """Let the thread end, also before its start is finished; ``ended`` says when it has."""
+        """Stop the thread, even during startup; ``ended`` completes when it has stopped."""
         self._submit(self._end)
 
     def _end(self) -> None:
         if not self._stop.is_set():
             self._stop.set()
-            self._opening.cancel()  # once: a second time would cancel the end of its server
+            self._opening.cancel()  # only once: a second cancellation would interrupt the server's shutdown
 
     def begin(self, call: RemoteCall) -> bool:
         """Send a call from any thread; return whether the worker is running."""
@@ -150,7 +150,7 @@ class ClientThread:
         self._session = session
         session.listen(self._note_change)
         if self._changed:
-            self._note_change()  # the change came before there was a session to list again
+            self._note_change()  # the change came before there was a session
 
     def _new_session(self) -> Session:
         callbacks: dict[str, Any] = {
@@ -162,7 +162,7 @@ class ClientThread:
         return Session(self._target, self._options, callbacks, may_ask=self._may_ask)
 
     async def _begin_publishing(self, steps: AsyncIterator[None]) -> None:
-        """Publish a list; after a restart, calls do not wait for a reviewer: what has changed is refused meanwhile."""
+        """Publish a list; after a restart, calls do not wait for a reviewer: changed tools are refused until then."""
         await anext(steps)
         if self._session is None:
             await _finish(steps)
@@ -174,10 +174,10 @@ class ClientThread:
             await _finish(steps)
         except ToolConfigurationError as problem:
             LOGGER.warning("The tools of %s cannot be used: %s", self._options.name, problem)
-        await self._refresh()  # for changes that came meanwhile
+        await self._refresh()  # for changes in the meantime
 
     async def _ready_session(self, call: RemoteCall) -> Session:
-        """Return a session that is alive, and that can ask the person of a call; restart the server if necessary."""
+        """Return a live session that can ask a call's reviewer; restart the server if necessary."""
         if not self._lock.locked() and _is_ready(self._session, call):
             return self._session  # type: ignore[no-any-return]  # the usual case, without waiting for the lock
         async with self._lock:
@@ -189,7 +189,7 @@ class ClientThread:
             return ready
 
     async def _reopen_with_questions(self, session: Session) -> None:
-        """Repeat the handshake, which says whether a person can be asked; but keep a server that has worked."""
+        """Repeat the handshake to declare elicitation; but keep a server that has already served calls."""
         self._may_ask = True
         if session.calls:
             LOGGER.warning(
@@ -201,11 +201,11 @@ class ClientThread:
         await self._open()
 
     async def _restart(self) -> None:
-        """Start the server again; raise if it was started too often."""
+        """Restart the server; raise if it was restarted too often."""
         if self._target.is_program:
             await self._count_restart()
-        await self._session.close()  # its process has ended, but not been collected
-        LOGGER.info("%s has ended, and is started again", self._options.name)
+        await self._session.close()  # its process has exited, but was not reaped
+        LOGGER.info("%s has exited; restarting it", self._options.name)
         await self._open()
 
     async def _count_restart(self) -> None:
@@ -233,7 +233,7 @@ class ClientThread:
             outcome = Outcome(await self._send(call))
         except asyncio.CancelledError:
             outcome = Outcome(error=self._lost(call, ended=True))
-        except Exception as error:  # raised where the call is waited for
+        except Exception as error:  # raised by the waiting caller
             outcome = Outcome(error=error)
         finally:
             call.stop_timer()
@@ -241,12 +241,12 @@ class ClientThread:
         call.finish(outcome)
 
     async def _send(self, call: RemoteCall) -> Any:
-        """Send a call; once more, if it surely did not arrive, or may be repeated."""
+        """Send a call; retry once if it certainly did not arrive, or may be repeated."""
         first = True
         while True:
             session = await self._start_session(call)
             if call.check is not None:
-                call.check()  # after a restart, the server may show other tools
+                call.check()  # after a restart, the server may list other tools
             call.prepare(over=self._target.is_program)
             try:
                 session.calls += 1
@@ -277,9 +277,9 @@ class ClientThread:
             raise ServerEndedError(describe_error(error)) from error
 
     def _lost(self, call: RemoteCall, *, ended: bool) -> ToolExecutionError:
-        """Return the error for a call whose connection is gone.
+        """Return the error for a call with a lost connection.
 
-        :param ended: whether it was closed here
+        :param ended: whether it was closed locally
         """
         name = self._options.name
         if not call.begun:
@@ -303,7 +303,7 @@ class ClientThread:
         return ListRootsResult(roots=[Root.model_validate({"uri": uri}) for uri in self._options.roots])
 
     def _note_change(self) -> None:
-        """List the tools again; changes that come meanwhile are listed together."""
+        """List the tools again; coalesce changes in the meantime."""
         self._changed = True
         if self._session is not None and (self._refreshing is None or self._refreshing.done()):
             self._listed.clear()
@@ -313,19 +313,19 @@ class ClientThread:
         loop = asyncio.get_running_loop()
         while self._changed:
             self._listed.clear()
-            await asyncio.sleep(self._next_list - loop.time())  # a server may change its list all the time
+            await asyncio.sleep(self._next_list - loop.time())  # a server may change its list continuously
             self._next_list = loop.time() + _LIST_INTERVAL
             self._changed = False
             try:
                 async for _ in self._list_again():
-                    self._listed.set()  # calls do not wait for a reviewer: what has changed is refused meanwhile
+                    self._listed.set()  # calls do not wait for a reviewer: changed tools are refused until then
             except ToolConfigurationError as problem:
                 LOGGER.warning("The tools of %s cannot be used: %s", self._options.name, problem)
             finally:
                 self._listed.set()
 
     async def _list_again(self) -> AsyncIterator[None]:
-        """Publish a new list, in steps as ``publish`` does; if there is none, the tools stay as they were."""
+        """Publish a new list, in the steps of ``publish``; if listing fails, keep the tools."""
         session = self._session
         try:
             async with asyncio.timeout(self._options.connect_timeout):
@@ -339,19 +339,19 @@ class ClientThread:
             yield
 
     async def _finish_refresh(self) -> None:
-        """Wait for a list that a call has caused, so that its caller sees the tools as they are after it."""
+        """Wait for a listing triggered by a call, so that its caller sees the updated tools."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE):
                 await self._listed.wait()
 
 
 def _is_ready(session: Session, call: RemoteCall) -> bool:
-    """Return whether a session is alive, and can ask the person of a call if there is one."""
+    """Return whether a session is alive, and can ask the call's reviewer if there is one."""
     return session.is_alive and (session.may_ask or call.context.review is None or session.is_modern)
 
 
 def _is_closed(error: Exception, session: Session) -> bool:
-    """Return whether an error means that the connection is gone; a server may use the same code for its own errors."""
+    """Return whether an error means a lost connection; a server may use the same code for its own errors."""
     if not isinstance(error, MCPError) or error.code != CONNECTION_CLOSED:
         return False
     return not session.is_alive or error.message == CLOSED
@@ -363,7 +363,7 @@ async def _finish(steps: AsyncIterator[None]) -> None:
 
 
 def end_all() -> None:
-    """End the servers of all clients that are still running, as at the end of the program.
+    """Stop the servers of all running clients, as at program exit.
 
     >>> end_all()
     """

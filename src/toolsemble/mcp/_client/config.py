@@ -1,4 +1,4 @@
-"""Read ``mcp.json``: the servers that Claude Desktop, Cursor and VS Code are configured with."""
+"""Read ``mcp.json``, the server configuration of Claude Desktop, Cursor and VS Code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LOGGER = logging.getLogger("toolsemble.mcp")
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredServer:
-    """A server of a configuration file, with its variables expanded."""
+    """A server in a configuration file, with its variables expanded."""
 
     command: str = ""
     """The program; "" for a URL."""
@@ -44,7 +44,7 @@ class ConfiguredServer:
 
 
 def read_config(path: str | PathLike[str]) -> dict[str, ConfiguredServer]:
-    """Return the servers of a file by name, without disabled ones; raise ToolConfigurationError if it is wrong."""
+    """Return a file's enabled servers by name; raise ToolConfigurationError if the file is invalid."""
     where = f"{os.fspath(path)!r:.200}"
     try:
         if Path(path).stat().st_size > _MAX_SIZE:
@@ -59,23 +59,23 @@ def read_config(path: str | PathLike[str]) -> dict[str, ConfiguredServer]:
 
 
 def _find_servers(where: str, values: Any) -> dict[str, Any]:
-    """Return the servers of a file, which may have both lists."""
+    """Return a file's servers, which may be in both lists."""
     found = [values[key] for key in _LISTS if key in values] if isinstance(values, dict) else []
     if not found or not all(isinstance(each, dict) for each in found):
         raise ToolConfigurationError(f"{where} has no object 'mcpServers' or 'servers'")
     if twice := set.intersection(*map(set, found)) if len(found) > 1 else set():
         raise ToolConfigurationError(
-            f"{where} has the server {min(twice)!r:.80} in 'mcpServers' and in 'servers'; remove one of them"
+            f"{where} has a duplicate server {min(twice)!r:.80} in 'mcpServers' and 'servers'; remove one"
         )
     return {name: each for servers in found for name, each in servers.items()}
 
 
 def _decode(where: str, text: str) -> Any:
-    """Return the values of a text; comments and trailing commas are allowed, as in VS Code."""
+    """Return a text's JSON values; comments and trailing commas are allowed, as in VS Code."""
     try:
         return pyjson5.decode(text)
     except pyjson5.Json5DecoderException as problem:
-        # The text of the exception has the values before the mistake, and thereby secrets; its message has none.
+        # str(exception) includes the preceding values, and thereby secrets; its message does not.
         message = problem.message or "it cannot be read"
         place = _PLACE.search(message)
         line = text.count("\n", 0, max(int(place[1]) - 1, 0) if place else 0) + 1
@@ -100,8 +100,8 @@ def _read_server(where: str, server: Any) -> ConfiguredServer:
     args = server.get("args", [])
     if not isinstance(args, list) or not all(isinstance(each, str) for each in args):
         raise ToolConfigurationError(f"{where}: 'args' must be a list of str")
-    if unused := sorted(server.keys() - _USED):  # such as a file of variables, or tools that are switched off
-        _LOGGER.warning("%s: not used here: %.200s", where, ", ".join(unused))
+    if unused := sorted(server.keys() - _USED):  # such as an env file, or disabled tools
+        _LOGGER.warning("%s: ignored settings: %.200s", where, ", ".join(unused))
     return ConfiguredServer(
         command,
         tuple(expand_variables(where, each) for each in args),
@@ -130,7 +130,7 @@ def _read_texts(where: str, server: Mapping[str, Any], key: str) -> dict[str, st
 def expand_variables(where: str, text: str) -> str:
     """Return a text with ``${NAME}``, ``${NAME:-default}`` and ``${env:NAME}`` replaced, once.
 
-    :param where: the place of the text, for errors
+    :param where: the text's location, for errors
 
     >>> expand_variables("mcp.json", "${NOT_SET_HERE:-a default}")
     'a default'

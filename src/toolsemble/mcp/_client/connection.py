@@ -1,4 +1,4 @@
-"""The connection of a client: its thread, the tools it offers, and what happens when the server ends."""
+"""A client's connection: its thread, its tools, and the handling of a server that ends."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class RemoteTool(SchemaTool):
-    """A tool that runs on an MCP server; a call is checked, gated, limited and recorded like any other."""
+    """A tool on an MCP server; calls are validated, gated, limited and recorded like any other."""
 
     def __init__(self, name: str, remote: cleaning.RemoteDefinition, connection: Any, options: Options) -> None:
         description = (
@@ -46,7 +46,7 @@ class RemoteTool(SchemaTool):
             or f"The tool {name} of the MCP server {options.name}"
         )
         self.remote = remote
-        """The definition of the server, as it was sent."""
+        """The server's definition, as sent."""
         settings = _tool_settings(name, remote, options)
         super().__init__(name, description, self._call_remote, remote.input_schema, **settings)
         self._connection = connection
@@ -64,60 +64,60 @@ class RemoteTool(SchemaTool):
         return SchemaArguments(self.name, cleaning.clean_schema(parameters))
 
     def _call_remote(self, arguments: dict[str, Any]) -> Any:
-        """Return the result of a call, or a coroutine of it where an event loop runs."""
+        """Return a call's result, or a coroutine for it on an event loop."""
         return self._connection.call_tool(self, arguments, self.context, self._check)
 
     @property
     def repeatable(self) -> bool:
-        """Whether a call may be sent twice."""
+        """Whether a call may be retried."""
         return self.effects == "read" or self.idempotent
 
     @property
     def listed_output(self) -> dict[str, Any] | None:
-        """The schema of its results, for a server that passes it on; None if there is none, or it is not checked."""
+        """The output schema, for forwarding by a server; None if there is none, or it is not checked."""
         schema = self.remote.output_schema
         is_object = isinstance(schema, dict) and schema.get("type") == "object"
         return cleaning.clean_schema(schema) if is_object and self._check is not None else None
 
     @property
     def listed_hints(self) -> dict[str, bool]:
-        """The hints that may be passed on: those that make clients more careful."""
+        """The hints that may be forwarded: the ones that make clients more careful."""
         return {"destructiveHint": True} if self.remote.hints.get("destructiveHint") is True else {}
 
     @property
     def lock_source(self) -> str:
-        """The identity of the server in a lock file."""
+        """The server's identity in a lock file."""
         return str(self._connection.source)
 
     @cached_property
     def pin(self) -> PinnedTool:
-        """The definition of the server, as a lock compares it."""
+        """The server's definition, as compared by a lock."""
         from toolsemble.catalog._pinning.pins import pin_tool
 
         return pin_tool(self.remote.to_listed())
 
     def use_lock(self, lock: ToolLock) -> None:
-        """Check the tools of the server with a lock, now and at each change, unless the client has one."""
+        """Check the server's tools with a lock, now and on each change, unless the client has its own."""
         if self._connection.lock is None:
             self._connection.lock_now(lock)
 
     def check_lock(self) -> None:
-        """Raise ToolExecutionError if the lock of the client refuses the tool."""
+        """Raise ToolExecutionError if the client's lock refuses the tool."""
         if self._connection.lock is not None:
             self._connection.lock.check_call(self.remote.name, self.pin.digest)
 
     def find_lock_refusal(self, name: str) -> str:
-        """Return why the lock of the client hides another tool of the server; "" if it does not."""
+        """Return why the client's lock hides another tool of the server; "" if it does not."""
         return str(self._connection.hidden.get(name, ""))
 
     def check_settings(self) -> None:
         """Raise ToolDefinitionError if the tool cannot be defined."""
         check_description(check_name(self.name), self.description)
-        if self._connection.options.settings:  # without them, nothing else can be wrong
+        if self._connection.options.settings:  # without settings, there is nothing to check
             self._define()
 
     def _define(self) -> ToolDefinition:
-        # Async: a call waits in the caller's event loop, or in its thread, but never needs a thread of its own.
+        # Async: a call waits on the caller's event loop or in its thread, and never needs its own thread.
         definition = typed_definition(
             self.name, self.description, self.run, self._arguments, awaits=True, **self._declared()
         )
@@ -131,18 +131,18 @@ class RemoteTool(SchemaTool):
 def build_remote_tool(
     name: str, remote: cleaning.RemoteDefinition, connection: Any, options: Options
 ) -> RemoteTool | None:
-    """Return the tool for a definition; None, with a warning in the log, if the definition cannot be used."""
+    """Return the tool for a definition; log a warning and return None if the definition is unusable."""
     try:
         tool = RemoteTool(name, remote, connection, options)
         tool.check_settings()
     except ToolDefinitionError as problem:
-        LOGGER.warning("A tool of %s is left out: %.100r: %s", options.name, remote.name, problem)
+        LOGGER.warning("Skipped a tool of %s: %.100r: %s", options.name, remote.name, problem)
         return None
     return tool
 
 
 def _tool_settings(name: str, remote: cleaning.RemoteDefinition, options: Options) -> dict[str, Any]:
-    """Return the settings of a tool: those of the client, as far as they fit the tool, and what its hints say."""
+    """Return a tool's settings: the client's applicable settings, and its hints."""
     title = cleaning.clean_text(remote.title, cleaning.MAX_TITLE)
     origin = {"server": options.name, "name": remote.name, "title": title}
     settings = {**_read_hints(remote, options), **options.settings}
@@ -160,7 +160,7 @@ def _tool_settings(name: str, remote: cleaning.RemoteDefinition, options: Option
 
 
 def _read_hints(remote: cleaning.RemoteDefinition, options: Options) -> dict[str, Any]:
-    """Return what the hints say, if they are believed."""
+    """Return the settings implied by trusted hints."""
     if not options.trust_hints:
         return {}
     believed: dict[str, Any] = {"idempotent": remote.hints.get("idempotentHint") is True}
@@ -174,7 +174,7 @@ def _read_hints(remote: cleaning.RemoteDefinition, options: Options) -> dict[str
 
 
 def is_destructive(remote: cleaning.RemoteDefinition) -> bool:
-    """Return whether a tool may destroy something, by its hints; by the specification, so may one without hints."""
+    """Return whether a tool may be destructive by its hints; per the specification, no hints means yes."""
     if remote.hints.get("destructiveHint") is True:
         return True
     return remote.hints.get("destructiveHint") is not False and remote.hints.get("readOnlyHint") is not True
@@ -185,7 +185,7 @@ def _needs_approval(name: str, remote: cleaning.RemoteDefinition, options: Optio
     if approve is None:
         return False
     if approve == DESTRUCTIVE:
-        # A server that says "read-only" and "destructive" at once is not believed the first.
+        # If a server claims both "read-only" and "destructive", the latter wins.
         return is_destructive(remote)
     if callable(approve):
         return approve
@@ -199,11 +199,11 @@ _MOST_KEPT = 1000
 
 
 class NameMap:
-    """The names of the tools of one server, under which models call them.
+    """The model-facing names of one server's tools.
 
-    A valid name stays as it is, with the prefix. Another one is cleaned; if the result is too long, or taken, it ends
-    in a digest of the server's name. A name that was assigned once is not assigned to another tool, as long as the
-    server has not offered a thousand others since.
+    A valid name is kept, with the prefix. Any other name is cleaned; if the result is too long or taken, it ends with a
+    digest of the server's name for the tool. An assigned name is not reused for another tool until the server has
+    offered a thousand others.
 
     >>> names = NameMap("files_")
     >>> dict(names.assign(["read", "dir.list"]))
@@ -216,9 +216,9 @@ class NameMap:
         self._taken: set[str] = set()
 
     def assign(self, remote: Iterable[str]) -> Mapping[str, str]:
-        """Return the names for models by the names of the server, for the tools that it lists now."""
+        """Return the model-facing names by the server's names, for the currently listed tools."""
         listed = dict.fromkeys(remote)
-        # Valid names first: the name of a tool does not depend on the order of the listing.
+        # Valid names first, so that a tool's name does not depend on the listing order.
         for name in sorted(listed.keys() - self._local.keys(), key=lambda each: (_clean_name(each) != each, each)):
             local = self._find_name(name)
             self._local[name] = local
@@ -227,14 +227,14 @@ class NameMap:
         return {name: self._local[name] for name in listed}
 
     def _forget(self, listed: Collection[str]) -> None:
-        """Forget the names that were listed longest ago, if there are too many."""
+        """Forget the least recently listed names, if there are too many."""
         for name in sorted(listed):
             self._local[name] = self._local.pop(name)  # the last ones now
         for name in list(self._local)[: max(0, len(self._local) - len(listed) - _MOST_KEPT)]:
             self._taken.discard(self._local.pop(name))
 
     def propose(self, remote: str) -> str:
-        """Return the name for models that a tool would have, if it is valid and not taken."""
+        """Return a tool's prospective name, if it is valid and not taken."""
         return self._prefix + _clean_name(remote)
 
     def _find_name(self, remote: str) -> str:
@@ -242,7 +242,7 @@ class NameMap:
         if len(wanted) <= _LONGEST and wanted not in self._taken:
             return wanted
         digest = hashlib.sha256(remote.encode(errors="surrogatepass")).hexdigest()
-        # A longer part of the digest, if another name has the same digits.
+        # Use more of the digest on a collision.
         ends = (f"_{digest[:digits]}" for digits in range(_DIGITS, len(digest)))
         found = (wanted[: _LONGEST - len(end)] + end for end in ends)
         return next(each for each in found if each not in self._taken)
@@ -255,15 +255,15 @@ def _clean_name(name: str) -> str:
 _MAX_LINE = 500
 
 Send = Callable[[Any, Any], Any]
-"""Sends a request with the SDK's client, for a call."""
+"""Sends a call's request with the SDK's client."""
 Read = Callable[[Any], ToolResult]
-"""Returns the result for an answer."""
+"""Converts an answer to a result."""
 
 
 def build_request(
     remote: cleaning.RemoteDefinition, arguments: dict[str, Any], check: results.OutputCheck | None
 ) -> tuple[Send, Read]:
-    """Return how to send a call of a remote tool, and how to read its answer."""
+    """Return the sender of a remote tool call, and the reader of its answer."""
     if remote.kind == cleaning.TOOL:
 
         async def call_tool(client: Any, call: Any) -> Any:
@@ -311,11 +311,11 @@ def _describe(resource: Any) -> str:
 
 
 class ServerLock:
-    """A lock for the tools of one server, with the verdict about what one client is shown.
+    """A lock for one server's tools, with the verdict for one client.
 
-    :param lock: the lock of the program, which other clients may use as well
-    :param source: the identity of the server
-    :param review: the reviewer of the client; None: that of the lock
+    :param lock: the program's lock, which other clients may share
+    :param source: the server's identity
+    :param review: the client's reviewer; None: the lock's
     """
 
     def __init__(self, lock: ToolLock, source: str, review: ReviewHandler | None) -> None:
@@ -324,11 +324,11 @@ class ServerLock:
         self._review = review
 
     async def check(self, shown: Sequence[cleaning.RemoteDefinition]) -> AsyncIterator[Verdict]:
-        """Yield the verdict about a list; before it, if a reviewer is asked, one that refuses what has changed."""
+        """Yield the verdict on a list; if a reviewer is asked, first yield one that refuses changed tools."""
         listed = [each.to_listed() for each in shown]
         checking = asyncio.ensure_future(self._lock.acheck(self._source, listed, review=self._review))
         try:
-            await asyncio.sleep(0)  # a check that asks nobody is done in one step
+            await asyncio.sleep(0)  # a check without review takes one step
             if not checking.done():
                 yield self._lock.verdict(self._source)
             yield await checking
@@ -336,28 +336,28 @@ class ServerLock:
             checking.cancel()
 
     def check_now(self, shown: Sequence[cleaning.RemoteDefinition]) -> Verdict:
-        """Return the verdict about a list; a reviewer is waited for."""
+        """Return the verdict on a list, waiting for the reviewer."""
         return self._lock.check(self._source, [each.to_listed() for each in shown], review=self._review)
 
     @property
     def refused(self) -> Mapping[str, str]:
-        """Why tools are refused, by the server's own names."""
+        """The reasons for refused tools, by the server's names."""
         return self._lock.verdict(self._source).refused
 
     def check_call(self, name: str, digest: str) -> None:
         """Raise ToolExecutionError if a tool may not be called.
 
         :param name: the server's own name
-        :param digest: the digest of its pin when it was taken
+        :param digest: the digest of its pin when it was listed
         """
         self._lock.check_call(self._source, name, digest)
 
 
 class Connection:
-    """The state of a client: its thread, while it runs, and the tools that the server listed last.
+    """A client's state: its thread while running, and the most recently listed tools.
 
-    :param make_target: returns what to connect to; called at the first start, because it loads the SDK
-    :param source: the identity of the server, for a lock
+    :param make_target: returns the connection target; called on the first start, because it loads the SDK
+    :param source: the server's identity, for a lock
     """
 
     def __init__(self, make_target: Callable[[], Target], options: Options, source: str) -> None:
@@ -371,14 +371,14 @@ class Connection:
         self._worker: ClientThread | None = None
         self._names = NameMap(options.prefix)
         self.tools: dict[str, RemoteTool] = {}
-        """The tools by the names of the server."""
+        """The tools by the server's names."""
         self.shown: tuple[cleaning.RemoteDefinition, ...] = ()
-        """All that the server showed last, also what is not wanted, or refused by the lock."""
+        """The server's latest full listing, including unselected and refused tools."""
         self.facts: dict[str, Any] = {}
-        """What the server said about itself: instructions, protocol_version, server_info, capabilities."""
+        """The server's self-description: instructions, protocol_version, server_info, capabilities."""
 
     def begin(self) -> ClientThread:
-        """Start the thread, unless it runs; return the worker, whose future ``started`` says how that ends."""
+        """Start the thread unless it is running; return the worker, whose future ``started`` has the outcome."""
         from toolsemble.mcp._client.client_thread import ClientThread
 
         with self._lock:
@@ -400,7 +400,7 @@ class Connection:
         return self._find_worker() is not None
 
     def start(self) -> None:
-        """Start, and wait in this thread; raise if that fails."""
+        """Start and wait in this thread; raise if that fails."""
         worker = self.begin()
         try:
             wait_for(worker.started, None)
@@ -427,7 +427,7 @@ class Connection:
             raise error
 
     def take_worker(self) -> ClientThread | None:
-        """Let the thread end, if it runs; return its worker, whose future ``ended`` says when it has."""
+        """Stop the thread if it is running; return its worker, whose future ``ended`` completes then."""
         with self._lock:
             worker, self._worker = self._find_worker(), None
         if worker is not None:
@@ -435,7 +435,7 @@ class Connection:
         return worker
 
     def close(self) -> None:
-        """Close, and wait in this thread until the server has ended."""
+        """Close, and wait in this thread until the server has exited."""
         if (worker := self.take_worker()) is not None:
             wait_for(worker.ended, None)
 
@@ -445,18 +445,18 @@ class Connection:
             await asyncio.wrap_future(worker.ended)
 
     def use_lock(self, lock: ToolLock) -> None:
-        """Check the tools with a lock, from the next list on."""
+        """Check the tools with a lock, starting with the next list."""
         self.lock = ServerLock(lock, self.source, self.options.review)
 
     def lock_now(self, lock: ToolLock) -> None:
-        """Check the tools with a lock, now and at each list; raise ToolConfigurationError if it refuses the server."""
+        """Check the tools with a lock, now and on each listing; raise ToolConfigurationError on refusal."""
         self.use_lock(lock)
         assert self.lock is not None  # noqa: S101 - it was set
         verdict = self.lock.check_now(self.shown)
         self.tools = {name: tool for name, tool in self.tools.items() if verdict.admits(name)}
 
     async def _publish(self, listing: cleaning.Listing, client: Any) -> AsyncIterator[None]:
-        """Take over a list of tools; yield when that is done, and before, while a reviewer is asked about changes."""
+        """Publish a tool list; yield when done, and before, while a reviewer is asked about changes."""
         self.shown = listing.shown
         self.facts = {
             "instructions": client.instructions or "",
@@ -477,7 +477,7 @@ class Connection:
             raise
 
     def _take_over(self, listed: Sequence[cleaning.RemoteDefinition]) -> None:
-        """Replace the tools; a tool whose definition is unchanged stays the same object."""
+        """Replace the tools; unchanged tools remain the same objects."""
         names = self._names.assign(each.name for each in listed)
         tools = {}
         for remote in listed:
@@ -495,7 +495,7 @@ class Connection:
 
     @property
     def hidden(self) -> dict[str, str]:
-        """Why the lock hides tools that the server shows, by their names."""
+        """The reasons why the lock hides listed tools, by their names."""
         if self.lock is None:
             return {}
         refused = self.lock.refused
@@ -503,7 +503,7 @@ class Connection:
         return {self._names.propose(each): refused[each] for each in names if each in refused}
 
     def find_unused(self) -> list[tuple[str, str]]:
-        """Return the patterns of ``approve`` and ``only`` that match no tool, each with the name of its option."""
+        """Return the patterns in ``approve`` and ``only`` that match no tool, with their option's name."""
         names = {
             "approve": [name for tool in self.tools.values() for name in (tool.name, tool.remote.name)],
             "only": [each.name for each in self.shown],
@@ -511,14 +511,14 @@ class Connection:
         return [(option, each) for option, known in names.items() for each in self.options.find_unused(option, known)]
 
     def _warn_of_unused_patterns(self) -> None:
-        """Log the patterns that match no tool: a typo would leave a tool without its gate, or leave it out."""
+        """Log the patterns that match no tool: a typo would leave a tool ungated, or omit it."""
         for option, pattern in self.find_unused():
             LOGGER.warning("%s: %r matches none of the tools of %s", option, pattern, self.options.name)
 
     def call_tool(
         self, tool: RemoteTool, arguments: dict[str, Any], context: ToolContext, check: results.OutputCheck | None
     ) -> Any:
-        """Return the result of a call; in an event loop, a coroutine of it."""
+        """Return a call's result; on an event loop, a coroutine for it."""
         send, read = build_request(tool.remote, arguments, check)
 
         def read_answer(answer: Any) -> ToolResult:
@@ -539,9 +539,9 @@ class Connection:
         repeatable: bool,
         check: Callable[[], None] | None = None,
     ) -> Any:
-        """Send a request and return what ``read`` returns for its answer; in an event loop, a coroutine of it.
+        """Send a request and return its answer as converted by ``read``; on an event loop, a coroutine for it.
 
-        :param check: raises if the request may not be sent; called when the server is ready
+        :param check: raises if the request may not be sent; called once the server is ready
         """
         if remote_call.is_in_loop():
             return self._wait_in_loop(send, read, context, repeatable=repeatable, check=check)
@@ -589,7 +589,7 @@ class Connection:
         return worker, call
 
     def _running_worker(self) -> ClientThread | None:
-        """Return the worker; in a forked process, where the thread does not exist, a new one."""
+        """Return the worker, or a new one in a forked process, where the thread does not exist."""
         worker = self._worker
         if worker is not None and worker.process != os.getpid():
             self.start()
@@ -602,7 +602,7 @@ class Connection:
             step = next(asking)
             while True:
                 step = asking.send(ask_during_call(context, **step))
-        except BaseException as raised:  # raised again if it must end the call
+        except BaseException as raised:  # reraised if it must end the call
             _settle(question, raised)
 
     async def _ask_in_loop(self, question: remote_call.ServerQuestion, context: ToolContext) -> None:
@@ -611,7 +611,7 @@ class Connection:
             step = next(asking)
             while True:
                 step = asking.send(await aask_during_call(context, **step))
-        except BaseException as raised:  # raised again if it must end the call
+        except BaseException as raised:  # reraised if it must end the call
             _settle(question, raised)
 
     def _prepare(
@@ -624,7 +624,7 @@ class Connection:
 
 
 def _settle(question: remote_call.ServerQuestion, raised: BaseException) -> None:
-    """Pass the answer to the server; raise what must end the call."""
+    """Send the answer to the server; raise exceptions that must end the call."""
     from toolsemble.mcp._client.elicitation import settle  # loaded with the worker
 
     if isinstance(raised, StopIteration):

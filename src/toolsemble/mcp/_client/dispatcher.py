@@ -1,7 +1,7 @@
-"""The messages of a session: read from the transport, bounded, and passed to the calls that wait.
+"""A session's messages: read from the transport, bounded, and passed to waiting calls.
 
-For each request the SDK opens a span, two streams and a scope, which takes more time than the rest of a call. A request
-that nobody traces, and that does not report progress, needs none of them.
+The SDK opens a span, two streams and a scope per request, which takes longer than the rest of a call. A request without
+tracing and progress reports needs none of them.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from pydantic_core import from_json
 _LOGGER = logging.getLogger("toolsemble.mcp")
 _MAX_SKIPPED = 20
 _LONGEST_END = 100
-# The number of an answer stands before or after its result; anything else in between is not looked at.
+# An answer's id comes before or after its result; anything in between is skipped.
 _NUMBER_FIRST = re.compile(r'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,18})\s*,\s*"(?:result|error)"')
 _NUMBER_LAST = re.compile(r',\s*"id"\s*:\s*(\d{1,18})\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$')
 
 
 class WrappedStream:
-    """A stream of messages around another one, which is closed with it; the SDK enters and leaves it."""
+    """A wrapper for a message stream, which closes it; the SDK uses it as a context manager."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -53,11 +53,11 @@ class WrappedStream:
 
 
 class MessageReader(WrappedStream, ABC):
-    """A stream of messages as the SDK reads it; what is done with a message is defined by subclasses."""
+    """A message stream for the SDK; subclasses define the processing of messages."""
 
     @property
     def last_context(self) -> Context | None:
-        """The context variables of the request that the last message answers."""
+        """The context variables of the last answered request."""
         return getattr(self._stream, "last_context", None)
 
     def __aiter__(self) -> Self:
@@ -69,14 +69,14 @@ class MessageReader(WrappedStream, ABC):
 
 
 class MessageParser:
-    """A parser of the messages of one server, which may write anything."""
+    """A parser for the messages of one untrusted server."""
 
     def __init__(self, server: str) -> None:
         self._server = server
         self._skipped = 0
 
     def parse(self, text: str) -> Any:
-        """Return the message in a text; None for a text that is not one.
+        """Return the message in a text; None if it is not a message.
 
         >>> MessageParser("files").parse('{"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}').method
         'notifications/tools/list_changed'
@@ -84,7 +84,7 @@ class MessageParser:
         if not text.strip():
             return None
         try:
-            # In two steps: the union of messages would build the values of a long answer several times.
+            # In two steps: validating the message union would build a long answer several times.
             return types.jsonrpc_message_adapter.validate_python(_decode(text), by_name=False)
         except ValueError:
             self._skipped += 1
@@ -94,7 +94,7 @@ class MessageParser:
 
 
 def _decode(text: str) -> Any:
-    """Return the values of a text; also deeper ones than the fast parser reads: one tool of a list may be too deep."""
+    """Return a text's values, including ones too deep for the fast parser: one listed tool may be too deep."""
     try:
         return from_json(text)
     except ValueError as problem:
@@ -107,7 +107,7 @@ def _decode(text: str) -> Any:
 
 
 def _refuse_answer(text: str) -> Any:
-    """Return an error for an invalid answer to a request, which would wait for ever; None if it is no answer."""
+    """Return an error for an invalid answer, so that its request does not hang; None if it is not an answer."""
     try:
         values = json.loads(text)
     except (ValueError, RecursionError):
@@ -122,7 +122,7 @@ def _refuse_answer(text: str) -> Any:
 
 
 def _find_number(text: str) -> dict[str, int] | None:
-    """Return the number of an answer that is not JSON, such as one with a value that is nested too deeply.
+    """Return the id of an unparseable answer, such as one nested too deeply.
 
     >>> _find_number('{"jsonrpc": "2.0", "id": 7, "result": [[[[')
     {'id': 7}
@@ -133,24 +133,24 @@ def _find_number(text: str) -> dict[str, int] | None:
 
 _CANCELLED = "notifications/cancelled"
 _SIMPLE = {"headers", "timeout", "cancel_on_abandon"}
-_FIRST = 2**30  # far from the numbers that the SDK gives to its requests, which begin at 1
+_FIRST = 2**30  # far from the SDK's own request ids, which start at 1
 _PATIENCE = 5.0
 
 CLOSED = "Connection closed"
-"""The message of the error for a request whose connection is gone, here and in the SDK."""
+"""The error message for a request with a lost connection, here and in the SDK."""
 
 Answer = asyncio.Future[dict[str, Any] | MCPError]
-"""The result of a request, or the error that came instead."""
+"""A request's result, or its error."""
 
 
 def build_client(transport: Any, **options: Any) -> Client:
-    """Return a client of the SDK whose requests take the shorter way."""
+    """Return an SDK client whose requests take the fast path."""
     client = Client(transport, **options)
 
     async def connect(stack: AsyncExitStack, *_: object) -> CallDispatcher:
         return CallDispatcher(*await stack.enter_async_context(transport))
 
-    # There is no public way to it; a version of the SDK without this attribute takes its own way.
+    # There is no public API for this; an SDK version without this attribute uses its normal path.
     client._connect = connect  # noqa: SLF001 - as above
     return client
 
@@ -167,7 +167,7 @@ class CallDispatcher(JSONRPCDispatcher[Any]):
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: Any = None, **related: Any
     ) -> dict[str, Any]:
-        """Send a request, and return the result; raise MCPError for an error, or if the connection is gone."""
+        """Send a request and return the result; raise MCPError for an error or a lost connection."""
         options = opts or {}
         if related or not options.keys() <= _SIMPLE or _is_traced():
             return await super().send_raw_request(method, params, opts, **related)
@@ -190,14 +190,14 @@ class CallDispatcher(JSONRPCDispatcher[Any]):
         return outcome
 
     async def _report_cancellation(self, number: int) -> None:
-        """Tell the server that nobody waits for an answer; a server that reads nothing is not waited for."""
+        """Notify the server that the request was cancelled; do not wait for a server that reads nothing."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE):
                 await self.notify(_CANCELLED, {"requestId": number, "reason": "caller cancelled"})
 
 
 class Answers:
-    """The requests of a connection that wait for their answers."""
+    """A connection's pending requests."""
 
     def __init__(self) -> None:
         self._waiting: dict[types.RequestId, Answer] = {}
@@ -205,7 +205,7 @@ class Answers:
         self._is_closed = False
 
     def expect(self) -> tuple[int, Answer]:
-        """Return the number of a new request, and its answer to come; raise MCPError if the connection is gone."""
+        """Return a new request's id and its future answer; raise MCPError if the connection is lost."""
         if self._is_closed:
             raise _closed()
         number = next(self._numbers)
@@ -213,11 +213,11 @@ class Answers:
         return number, answer
 
     def forget(self, number: int) -> None:
-        """Let nobody wait for the answer to a request."""
+        """Drop a pending request."""
         self._waiting.pop(number, None)
 
     def take(self, message: Any) -> bool:
-        """Pass a message to the request that it answers; return whether it answers one."""
+        """Pass a message to the request that it answers; return whether there is one."""
         if not isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
             return False
         waiting = self._waiting.pop(read_number(message.id), None)
@@ -231,7 +231,7 @@ class Answers:
         return True
 
     def close(self) -> None:
-        """Fail all requests: the connection is gone."""
+        """Fail all requests because the connection is lost."""
         self._is_closed = True
         for waiting in self._waiting.values():
             if not waiting.done():
@@ -239,7 +239,7 @@ class Answers:
 
 
 class AnswerReader(MessageReader):
-    """A stream of messages without the answers that are waited for here."""
+    """A message stream without the answers handled here."""
 
     def __init__(self, stream: Any, answers: Answers) -> None:
         super().__init__(stream)
@@ -262,7 +262,7 @@ class AnswerReader(MessageReader):
 
 
 async def _wait(answer: Answer, seconds: float | None) -> dict[str, Any] | MCPError:
-    """Return an answer; raise TimeoutError if it does not come within some seconds."""
+    """Return an answer; raise TimeoutError if it does not arrive in time."""
     return await (answer if seconds is None else asyncio.wait_for(answer, seconds))
 
 
@@ -276,19 +276,19 @@ def _build_message(
 
 
 def _is_traced() -> bool:
-    """Return whether a program collects spans, so that the SDK must open them."""
+    """Return whether tracing is active, so that the SDK must open spans."""
     return not isinstance(get_tracer_provider(), ProxyTracerProvider | NoOpTracerProvider)
 
 
 def _add_context(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a request with the trace context of the caller, if there is one."""
+    """Return a request's parameters with the caller's trace context, if there is one."""
     meta = dict(params.get("_meta") or {})
     inject(meta)
     return {**params, "_meta": meta} if meta else dict(params)
 
 
 def read_number(number: Any) -> Any:
-    """Return the number of an answer, which a server may write as a text.
+    """Return an answer's id, which a server may send as text.
 
     >>> read_number(7), read_number("7"), read_number("seven")
     (7, 7, 'seven')

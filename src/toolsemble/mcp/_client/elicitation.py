@@ -1,4 +1,4 @@
-"""Questions of a server (elicitation), answered by a person."""
+"""A server's questions (elicitation), answered by a person."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ATTEMPTS = 3
 
 
 class QuestionDesk:
-    """The questions of one server; each is passed to the call that it belongs to, whose caller asks a person."""
+    """One server's questions; each goes to its call, whose caller asks a person."""
 
     def __init__(self, options: Options, calls: Collection[RemoteCall]) -> None:
         self._options = options
@@ -35,23 +35,23 @@ class QuestionDesk:
         self._open = 0
 
     async def ask(self, _: Any, params: Any) -> Any:
-        """Return the answer to a question of the server; the callback of the SDK."""
+        """Return the answer to a server's question; the SDK's callback."""
         call = self._find_call()
         if call is None or self._open >= _MAX_OPEN:
-            LOGGER.warning("%s asked a question that belongs to no call; it is declined", self._options.name)
+            LOGGER.warning("%s asked a question that belongs to no call; declined", self._options.name)
             return types.ElicitResult(action="decline")
         call.questions += 1
         if call.questions > _MAX_QUESTIONS:
             if call.questions == _MAX_QUESTIONS + 1:
                 LOGGER.warning(
-                    "%s asked more than %d questions during one call; the others are declined",
+                    "%s asked more than %d questions during one call; the rest are declined",
                     self._options.name,
                     _MAX_QUESTIONS,
                 )
             return types.ElicitResult(action="decline")
         answer: Future[Any] = Future()
         self._open += 1
-        call.stop_timer()  # a person needs longer than a server
+        call.stop_timer()  # a person takes longer than a server
         try:
             call.add(ServerQuestion(self._options.name, params, answer))
             return await asyncio.wrap_future(answer)
@@ -60,9 +60,9 @@ class QuestionDesk:
             call.start_timer(self._options.name)
 
     def _find_call(self) -> RemoteCall | None:
-        """Return the call that a question belongs to: the only one with a reviewer, if the connection does not say.
+        """Return a question's call: if the connection does not identify it, the only one with a reviewer.
 
-        None if nobody can be asked; a server may ask although it was told so.
+        None if there is no reviewer; a server may ask without the capability.
         """
         if isinstance(call := current_call.get(), RemoteCall):
             return call if self._can_ask(call) else None
@@ -74,11 +74,11 @@ class QuestionDesk:
 
 
 Asking = Generator[dict[str, Any], ReviewDecision, Any]
-"""Yields what a reviewer is asked, is sent the decision, and returns the ``ElicitResult``."""
+"""Yields review requests, receives decisions, and returns the ``ElicitResult``."""
 
 
 def answer_question(question: ServerQuestion) -> Asking:
-    """Ask a reviewer, again after an invalid form, and return the answer for the server."""
+    """Ask a reviewer, repeatedly after invalid forms, and return the server's answer."""
     params = question.params
     message = clean_text(params.message, _MAX_MESSAGE)
     asked = f"The MCP server '{question.server}' asks: {message}"
@@ -106,14 +106,14 @@ def answer_question(question: ServerQuestion) -> Asking:
 
 
 def _refusal(decision: ReviewDecision) -> Any:
-    """Return the action for a rejection; silence is not an answer."""
+    """Return the action for a rejection; no answer is a cancellation."""
     return "cancel" if getattr(decision, "timed_out", False) else "decline"
 
 
 class Form:
-    """The form of a question: fields with a schema, and defaults.
+    """A question's form: fields with a schema, and defaults.
 
-    A default of the server fills a field that may be left out. A required field is filled by the person.
+    The server's defaults fill only optional fields. The person fills required fields.
     """
 
     def __init__(self, schema: dict[str, Any]) -> None:
@@ -122,7 +122,7 @@ class Form:
         self.fields: dict[str, Any] = cleaned.get("properties", {})
         if not all(isinstance(each, dict) for each in self.fields.values()):
             raise ToolDefinitionError("a field of the form is not an object")
-        # As they were sent: a cleaned default may be another one.
+        # As sent: cleaning could change a default.
         given = schema.get("properties", {})
         self._required = set(cleaned.get("required", ()))
         optional = {name: each for name, each in given.items() if name not in self._required}
@@ -146,6 +146,6 @@ class Form:
 
 
 def settle(question: ServerQuestion, value: Any, error: BaseException | None = None) -> None:
-    """Pass the answer to the thread of the connection; an error cancels the question."""
+    """Pass the answer to the connection's thread; an error cancels the question."""
     with suppress(InvalidStateError):  # the call was cancelled meanwhile
         question.answer.set_result(value if error is None else types.ElicitResult(action="cancel"))

@@ -1,7 +1,7 @@
-"""The transports over HTTP: each response is bounded, and a broken connection breaks only the calls that used it.
+"""The HTTP transports: responses are bounded, and a broken connection fails only the calls that used it.
 
-A request that may have reached the server is answered by a message of the server, or its outcome is unknown. Whatever
-else comes back, such as a proxy's page, says nothing about what the server did.
+A request that may have reached the server is settled only by a message from the server; otherwise its outcome is
+unknown. Any other response, such as a proxy's page, says nothing about what the server did.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _LONGEST_END = max(map(len, _EVENT_ENDS))
 
 
 class HttpTarget:
-    """A URL that is connected to.
+    """A URL to connect to.
 
     :param transport: ``"http"`` for streamable HTTP, ``"sse"`` for servers before it
     """
@@ -72,7 +72,7 @@ class HttpTarget:
 
     async def _connect(self, stack: AsyncExitStack, screen: Screen, *_: object) -> Any:
         http = await self._open_client(stack, screen)
-        # The bounds of events are those of the transport, which records why a stream ended.
+        # The transport bounds events, and records why a stream ended.
         streams = streamable_http_client(self._url, http_client=http, max_sse_event_size=None)
         read, write = await stack.enter_async_context(streams)
         return ScreenedReader(read, screen), ScreenedWriter(write, screen)
@@ -98,9 +98,9 @@ class HttpTarget:
 
 
 class HttpTransport:
-    """The streams of one session, as the SDK wants them.
+    """The streams of one session, in the form that the SDK expects.
 
-    :param connect: opens them, and adds to a stack what closes them
+    :param connect: opens them, and registers their cleanup on a stack
     """
 
     def __init__(self, connect: Callable[[AsyncExitStack], Any]) -> None:
@@ -123,7 +123,7 @@ class HttpTransport:
 
 
 def _find_proxy(url: str) -> str | None:
-    """Return the proxy of the environment for a URL; None if there is none."""
+    """Return the environment's proxy for a URL; None if there is none."""
     parts = httpx2.URL(url)
     return None if proxy_bypass(parts.host) else getproxies().get(parts.scheme)
 
@@ -133,15 +133,15 @@ def _choose_transport(url: str) -> httpx2.AsyncHTTPTransport:
 
 
 class BoundedTransport(httpx2.AsyncBaseTransport):
-    """A transport that bounds responses, and answers a failed request with an error instead of raising.
+    """A transport that bounds responses, and converts a failed request to an error answer instead of raising.
 
-    The SDK would end the whole connection, and with it all other calls.
+    Raising would make the SDK end the whole connection, and all other calls with it.
 
-    The SDK follows redirects within the origin, and would send a call twice. So the URL at which the handshake was
-    answered is used from then on, and a call that may not be repeated is not redirected.
+    The SDK follows redirects within the origin, and would send a call twice. So the URL that answered the handshake is
+    used from then on, and a call that may not be repeated is not redirected.
 
-    :param url: the URL of the server, as it was given
-    :param in_place: whether the response to a request has the answer, as in streamable HTTP
+    :param url: the server's URL, as given
+    :param in_place: whether the response to a request contains the answer, as in streamable HTTP
     """
 
     def __init__(self, inner: httpx2.AsyncBaseTransport, max_message: int, url: str, *, in_place: bool = True) -> None:
@@ -151,7 +151,7 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
         self._given = self._endpoint = httpx2.URL(url)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request; record at the current call how far it got."""
+        """Send a request; record its progress on the current call."""
         call = current_call.get()
         is_request = await _is_mcp_request(request)
         if request.url == self._given:
@@ -171,21 +171,21 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
             return _fail(request, call, str(error) or type(error).__name__)
         self._bound(response, call)
         if self._is_answer(response):
-            call.answered, call.status, call.lost = True, 0, False  # also after a stream was cut and is continued
+            call.answered, call.status, call.lost = True, 0, False  # also after an interrupted stream was resumed
             if self._in_place and is_request and not isinstance(call, RemoteCall):
                 self._endpoint = request.url
             return response
         return await self._judge(request, response, call) if is_request else response
 
     def _is_answer(self, response: httpx2.Response) -> bool:
-        """Return whether a response is what a server sends; one that is has an answer, or the SDK finds that not."""
+        """Return whether a response comes from an MCP server."""
         if not self._in_place:
             return response.is_success
         kind = response.headers.get("content-type", "").lower()
         return response.is_success and response.status_code != HTTPStatus.ACCEPTED and kind.startswith((_JSON, _EVENTS))
 
     async def _judge(self, request: httpx2.Request, response: httpx2.Response, call: Delivery) -> httpx2.Response:
-        """Record what an unusual response to a request says about it: usually nothing."""
+        """Record what an unusual response reveals about the request's outcome: usually nothing."""
         status = response.status_code
         call.status = status if response.is_error else 0
         call.answered = response.is_error and await _has_error(response)
@@ -196,7 +196,7 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
             call.refused = True
             call.take_back()
         elif status == HTTPStatus.NOT_FOUND and (_SESSION in request.headers or not self._in_place):
-            # The server has forgotten the session. Without its words, or for a proxy, that is all that is known.
+            # The session has expired. Without an error from the server, or behind a proxy, nothing more is known.
             call.over = True
             if isinstance(call, RemoteCall) and (call.repeatable or not call.answered):
                 await response.aclose()
@@ -216,15 +216,15 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
 
 
 async def _is_mcp_request(request: httpx2.Request) -> bool:
-    """Return whether a request has a request of MCP, and not a notification, an answer, or what a sign-in needs."""
+    """Return whether an HTTP request carries an MCP request, not a notification, an answer, or a sign-in request."""
     if request.method != "POST" or _EVENTS not in request.headers.get("accept", ""):
         return False
-    message = json.loads(await request.aread())  # that of a redirected request has not been read
+    message = json.loads(await request.aread())  # a redirected request's body has not been read
     return "method" in message and "id" in message
 
 
 async def _has_error(response: httpx2.Response) -> bool:
-    """Return whether a response has an error of JSON-RPC: the words of the server."""
+    """Return whether a response contains a JSON-RPC error, which is the server's own statement."""
     if not response.headers.get("content-type", "").lower().startswith(_JSON):
         return False
     try:
@@ -243,9 +243,9 @@ def _fail(request: httpx2.Request, call: RemoteCall, problem: str) -> httpx2.Res
 
 
 class BoundedBody(httpx2.AsyncByteStream):
-    """A body that ends when it is too long, or when its connection breaks; the SDK then finds that it is not JSON.
+    """A body that ends at the limit, or when its connection breaks; the SDK then fails to parse it.
 
-    :param limit: the number of bytes
+    :param limit: the maximum number of bytes
     """
 
     def __init__(self, inner: Any, limit: int, call: Delivery) -> None:
@@ -266,7 +266,7 @@ class BoundedBody(httpx2.AsyncByteStream):
             self._mark_lost(str(error) or type(error).__name__)
 
     def _describe_limit(self) -> str:
-        return f"it sent a message of more than {self._limit} bytes (max_message)"
+        return f"it sent a message larger than {self._limit} bytes (max_message)"
 
     def _mark_lost(self, problem: str) -> None:
         self._call.lost, self._call.problem = True, problem
@@ -277,7 +277,7 @@ class BoundedBody(httpx2.AsyncByteStream):
 
 
 class BoundedEvents(BoundedBody):
-    """A stream of events, each of them bounded; the SDK closes it when it has the answer."""
+    """A stream of bounded events; the SDK closes it when it has the answer."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size, end = 0, b""
@@ -297,14 +297,14 @@ class BoundedEvents(BoundedBody):
             self._mark_lost(str(error) or type(error).__name__)
             return
         self._mark_lost(self._describe_limit())
-        raise httpx2.SSEError(self._describe_limit())  # the SDK must not ask for the rest of it
+        raise httpx2.SSEError(self._describe_limit())  # the SDK must not resume it
 
 
-# --- servers before streamable HTTP: one stream of events has all answers, and requests are posted
+# --- servers before streamable HTTP: one event stream has all answers, and requests are posted
 
 
 async def _send_within_origin(http: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response:
-    """Return the response to a request; redirects are followed within the origin only."""
+    """Return the response to a request; follow redirects only within the origin."""
     for _ in range(_MAX_REDIRECTS):
         response = await http.send(request, stream=True)
         follow = response.next_request
@@ -320,7 +320,7 @@ def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
 
 
 async def _find_endpoint(events: AsyncIterator[Any], url: httpx2.URL) -> httpx2.URL:
-    """Return the URL that requests are posted to, the first event; raise if it is at another origin."""
+    """Return the URL for requests, from the first event; raise if it has another origin."""
     async for event in events:
         if event.event == "endpoint":
             endpoint = url.join(event.data)
@@ -331,7 +331,7 @@ async def _find_endpoint(events: AsyncIterator[Any], url: httpx2.URL) -> httpx2.
 
 
 class EventReader(MessageReader):
-    """The messages of a server in one stream of events; when it ends, so does the session.
+    """A server's messages in one event stream; the session ends with it.
 
     :param on_end: called when the stream has ended
     """
@@ -359,10 +359,10 @@ class EventReader(MessageReader):
 
 
 class EventWriter(WrappedStream):
-    """The messages to a server, each in a request of its own.
+    """The messages to a server, one HTTP request each.
 
     :param http: sends them
-    :param endpoint: the URL that the server named
+    :param endpoint: the URL announced by the server
     """
 
     def __init__(self, http: httpx2.AsyncClient, endpoint: httpx2.URL, screen: Screen) -> None:
@@ -371,7 +371,7 @@ class EventWriter(WrappedStream):
         self._screen = screen
 
     async def send(self, item: SessionMessage, /) -> None:
-        """Post a message; raise if the server did not take a request."""
+        """Post a message; raise if the server did not accept a request."""
         self._screen.outgoing(item.message)
         call = current_call.get()
         is_request = isinstance(item.message, types.JSONRPCRequest)
@@ -388,7 +388,7 @@ class EventWriter(WrappedStream):
         if not is_request:
             return
         if response.is_success and not isinstance(call, RemoteCall):
-            self._endpoint = response.request.url  # where the handshake was redirected to
+            self._endpoint = response.request.url  # the handshake's redirect target
         if call.lost:
             raise anyio.BrokenResourceError
         if not response.is_success:
@@ -399,14 +399,14 @@ class EventWriter(WrappedStream):
         """Do nothing: the connections are closed with the session."""
 
 
-# --- signing in: a server names the URLs that the SDK's OAuth providers fetch
+# --- sign-in: a server names the URLs that the SDK's OAuth providers fetch
 
 
 class SignInGuard:
-    """Decides which URLs a server may let the client fetch to sign in.
+    """Decides which URLs a server may make the client fetch for sign-in.
 
-    A public server may name public addresses only, and what the program itself named; a server in the private network
-    may name others there.
+    A public server may name only public addresses and hosts that the program named; a server in the private network may
+    also name private ones.
     """
 
     def __init__(self, url: str, provider: Any) -> None:
@@ -418,11 +418,11 @@ class SignInGuard:
         self._peers_are_public: set[bool] = set()
 
     def is_own(self, url: httpx2.URL) -> bool:
-        """Return whether a URL is at the origin of the server."""
+        """Return whether a URL has the server's origin."""
         return _origin(url) == _origin(self._server)
 
     def note_peer(self, response: httpx2.Response) -> None:
-        """Record the address that the server was reached at: a name could resolve to another one later."""
+        """Record the server's address: its name could resolve to another one later."""
         stream = response.extensions.get("network_stream")
         address = None if stream is None or self._is_proxied else stream.get_extra_info("server_addr")
         if address is not None:
@@ -440,14 +440,14 @@ class SignInGuard:
 
 
 class GuardedTransport(httpx2.AsyncBaseTransport):
-    """A transport to a server, and to the other URLs that its sign-in needs."""
+    """A transport to a server, and to its sign-in URLs."""
 
     def __init__(self, inner: httpx2.AsyncBaseTransport, guard: SignInGuard) -> None:
         self._inner = inner
         self._guard = guard
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request; raise ConnectError for a URL that the server may not name."""
+        """Send a request; raise ConnectError for a forbidden URL."""
         if self._guard.is_own(request.url):
             response = await self._inner.handle_async_request(request)
             self._guard.note_peer(response)
@@ -466,7 +466,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 
 
 async def _send_to(addresses: tuple[str, ...], request: httpx2.Request) -> httpx2.Response:
-    """Return the whole response to a request that is sent to one of some addresses of its host, and to no other."""
+    """Send a request only to the given addresses of its host; return the complete response."""
     *others, last = addresses
     for address in others:
         try:
@@ -477,11 +477,11 @@ async def _send_to(addresses: tuple[str, ...], request: httpx2.Request) -> httpx
 
 
 async def _send_to_one(address: str, request: httpx2.Request) -> httpx2.Response:
-    # A transport of its own: a connection to an address must not be used for another name.
+    # A separate transport: a connection to an address must not be reused for another host name.
     pinned = httpx2.Request(
         request.method,
         request.url.copy_with(host=address),
-        headers=request.headers,  # with the name of the host
+        headers=request.headers,  # with the host name
         stream=request.stream,
         extensions={**request.extensions, "sni_hostname": request.url.host},
     )
@@ -498,7 +498,7 @@ async def _send_to_one(address: str, request: httpx2.Request) -> httpx2.Response
 
 
 class BearerAuth(httpx2.Auth):
-    """A token that is sent with each request."""
+    """A bearer token, sent with each request."""
 
     def __init__(self, token: str) -> None:
         self._token = token
@@ -510,7 +510,7 @@ class BearerAuth(httpx2.Auth):
 
 
 class ForeignAuth(httpx2.Auth):
-    """The auth object of another version of httpx, which works in the same way."""
+    """An auth object of another httpx version with the same protocol."""
 
     def __init__(self, auth: Any) -> None:
         self._auth = auth
@@ -518,12 +518,12 @@ class ForeignAuth(httpx2.Auth):
         self.requires_response_body = bool(getattr(auth, "requires_response_body", False))
 
     def async_auth_flow(self, request: httpx2.Request) -> Any:
-        """Return the flow of the object."""
+        """Return the object's auth flow."""
         return self._auth.async_auth_flow(request)
 
 
 def adapt_auth(auth: Any) -> httpx2.Auth | None:
-    """Return what authorizes requests: for a token, an auth object of httpx, or an OAuth provider."""
+    """Return the auth object for a token, an httpx auth object, or an OAuth provider."""
     if auth is None or isinstance(auth, httpx2.Auth):
         return auth
     return BearerAuth(auth) if isinstance(auth, str) else ForeignAuth(auth)

@@ -1,4 +1,4 @@
-"""The options of a client, checked."""
+"""A client's options and their validation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from toolsemble._runtime.checks import check_count, check_seconds
 from toolsemble._runtime.extras import install_command
 from toolsemble._tools.settings import BareSettings, ToolSettings
 from toolsemble._vocabulary.errors import ToolDefinitionError
-from toolsemble.review._reviewer import is_reviewer
+from toolsemble.review._request import is_reviewer
 from toolsemble.review._rules.pattern import matches_name
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ DESTRUCTIVE = "destructive"
 """The value of ``approve`` for all tools that may destroy something, by their hints."""
 
 CONNECT_TIMEOUT = 30.0
-"""Seconds for a start, by default."""
+"""The default start timeout, in seconds."""
 
 _IMPOSSIBLE = ("inline", "isolation", "max_memory", "editable", "resources", "cpus", "gpus", "memory")
 _NEEDS_REPEATABLE = ("cache", "retries")
@@ -39,38 +39,38 @@ _LONGEST_PREFIX = 40
 
 
 class ClientOptions(BareSettings, total=False):
-    """The options of a client besides its target; others are settings of all its tools."""
+    """A client's options besides its target; any others are settings for all its tools."""
 
     name: str | None
-    """The name of the server in messages, logs and reviews; by default that of the program or the host."""
+    """The server's name in messages, logs and reviews; default: the program's or host's name."""
     prefix: str
-    """Put in front of the name of each tool."""
+    """The prefix of each tool's name."""
     only: str | Iterable[str] | None
-    """The server's own names of the tools to take, or patterns of names; None: all."""
+    """The tools to use, by their names on the server, or patterns; None: all."""
     timeout: float | None
-    """Seconds to wait for the answer to a call, without the time in which a person is asked; None: no limit."""
+    """Timeout of a call in seconds, excluding time spent waiting for a person; None: no limit."""
     connect_timeout: float
-    """Seconds for the start of the server, the handshake and the list of its tools together."""
+    """Timeout in seconds for server start, handshake and tool list together."""
     trust_hints: bool
-    """Whether the server's ``readOnlyHint`` and ``idempotentHint`` are believed."""
+    """Whether the server's ``readOnlyHint`` and ``idempotentHint`` are trusted."""
     approve: Approve
     """Which tools need approval: ``"destructive"``, names, patterns of names, or a predicate."""
     review: ReviewHandler | None
-    """The reviewer who answers questions of the server; None: that of the toolbox."""
+    """The reviewer that answers the server's questions; None: the toolbox's."""
     lock: ToolLock | str | PathLike[str] | None
-    """The lock, or its file: what has changed since the server was reviewed is refused; None: nothing is pinned."""
+    """The lock, or its file: tools that changed since the review are refused; None: no lock."""
     roots: Iterable[str]
     """The directories, or their ``file:`` URIs, that the server is told to work in."""
     resource_tools: bool
-    """Whether the server's resources can be listed and read by two more tools."""
+    """Whether to add two tools that list and read the server's resources."""
     prompt_tools: bool
-    """Whether each prompt of the server becomes a tool."""
+    """Whether each of the server's prompts becomes a tool."""
     max_message: int
-    """The largest message of the server, in bytes."""
+    """The maximum message size, in bytes."""
     max_tools: int
-    """The largest number of tools; a server with more is refused."""
+    """The maximum number of tools; a server with more is rejected."""
     retries: int | Retries
-    """As for any tool; for the tools that may be repeated."""
+    """As for any tool; for tools that may be repeated."""
     max_concurrency: int | None
     """As for any tool."""
     max_output: int | None
@@ -79,7 +79,7 @@ class ClientOptions(BareSettings, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The checked options of one client."""
+    """The validated options of one client."""
 
     name: str
     prefix: str = ""
@@ -99,15 +99,15 @@ class Options:
     """The settings of all tools."""
 
     def takes(self, remote: str) -> bool:
-        """Return whether a tool with this name of the server is wanted."""
+        """Return whether a tool with this server name is selected."""
         return self.only is None or any(_is_named(pattern, remote) for pattern in self.only)
 
     def find_unused(self, option: str, names: Sequence[str]) -> list[str]:
-        """Return the names and patterns of ``approve`` or ``only`` that match none of the names."""
+        """Return the names and patterns in ``approve`` or ``only`` that match none of the names."""
         patterns = getattr(self, option)
         if not isinstance(patterns, tuple):  # not set, a predicate, or "destructive"
             return []
-        # Approval is required for all names that a pattern could mean; tools are taken only by the exact one.
+        # Approval matches names loosely, and is required for all variants; tools are selected by exact names.
         matches = matches_name if option == "approve" else _is_named
         return [each for each in patterns if not any(matches(each, name) for name in names)]
 
@@ -117,7 +117,7 @@ def _is_named(pattern: str, name: str) -> bool:
 
 
 def build_options(default_name: str, given: Mapping[str, Any]) -> Options:
-    """Return the options of a client; raise ToolDefinitionError if one is not valid.
+    """Return a client's options; raise ToolDefinitionError if one is invalid.
 
     >>> build_options("files", {"timeout": 0})
     Traceback (most recent call last):

@@ -1,4 +1,4 @@
-"""The end of a server's process and of all processes that it has started."""
+"""Termination of a server process and its children."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOGGER = logging.getLogger("toolsemble.mcp")
 LOGGER.addHandler(logging.NullHandler())  # prints nothing if the program has not configured logging
 
 GRACE = 2.0
-"""Seconds to end after standard input was closed, and again after SIGTERM."""
+"""Grace period in seconds after closing standard input, and again after SIGTERM."""
 _LONGEST_REPORT = 10.0
 _POLL = 0.01
 _MAX_LINE = 300
@@ -27,7 +27,7 @@ _CHUNK = 65536
 
 
 class ErrorLines:
-    """The last lines that a server wrote to standard error; bounded, however much it writes."""
+    """The last lines of a server's standard error, bounded."""
 
     def __init__(self, server: str) -> None:
         self._server = server
@@ -58,24 +58,24 @@ class ErrorLines:
 
 
 async def end_process(process: Any, *, grace: float = GRACE) -> None:
-    """End a process and its group: close its input, wait, then SIGTERM, then SIGKILL.
+    """Terminate a process and its group: close its input, wait, then SIGTERM, then SIGKILL.
 
-    :param grace: seconds to end by itself after its input was closed
+    :param grace: seconds to exit after its input was closed
     """
     process.stdin.close()
     await _wait_for_exit(process, grace)
     if _signal_group(process, signal.SIGTERM) and not await _wait_for_group(process, GRACE):
         _signal_group(process, getattr(signal, "SIGKILL", signal.SIGTERM))
-    # Also if the group is gone: another thread has noticed that, and reports it to this loop, which must be there.
+    # Even if the group is gone: another thread reports the exit to this loop, which must still run.
     await _wait_for_exit(process, _LONGEST_REPORT)
-    # Otherwise the pipes stay open while a process that left the group holds them.
+    # Otherwise the pipes stay open while a process outside the group holds them.
     with suppress(PermissionError):
         process._transport.close()  # noqa: SLF001 - there is no public way to it
     await asyncio.sleep(0)  # the transport closes its pipes in the next iteration of the loop
 
 
 async def _wait_for_exit(process: Any, seconds: float) -> None:
-    # Not process.wait(): it waits for the end of the pipes too, which a grandchild may hold open.
+    # Not process.wait(): it also waits for the pipes to close, which a grandchild may hold open.
     ends = asyncio.get_running_loop().time() + seconds
     while process.returncode is None and asyncio.get_running_loop().time() < ends:  # noqa: ASYNC110 - there is no event for it
         await asyncio.sleep(_POLL)
@@ -96,13 +96,13 @@ def _signal_group(process: Any, number: int) -> bool:
         return _signal_process(process, number)
     try:
         os.killpg(process.pid, number)  # the process is the leader of its group
-    except (ProcessLookupError, PermissionError):  # there is none, or none that may be signalled
+    except (ProcessLookupError, PermissionError):  # there is none, or none that we may signal
         return False
     return True
 
 
 def _signal_process(process: Any, number: int) -> bool:
-    """Send a signal to the process alone, where there are no groups."""
+    """Send a signal to the process only, on systems without process groups."""
     if process.returncode is None and number:
         process.kill()
     return process.returncode is None

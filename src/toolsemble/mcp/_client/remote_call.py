@@ -1,4 +1,4 @@
-"""A call in flight to a server, and the inbox of the thread that makes it."""
+"""A call in flight, and the inbox of its caller."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ from toolsemble.mcp._client.cleaning import clean_text
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of a call, as its server reports it."""
+    """A call's progress, as reported by its server."""
 
     fraction: float | None
-    """The part of the work that is done, from 0 to 1; None: unknown."""
+    """The completed fraction, from 0 to 1; None: unknown."""
     message: str
-    """What is being done."""
+    """The progress message."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerQuestion:
-    """A question of a server to a person."""
+    """A server's question to a person."""
 
     server: str
     """The name of the server."""
     params: Any
-    """The parameters of the request of the SDK."""
+    """The parameters of the SDK's request."""
     answer: Future[Any]
     """Set to the ``ElicitResult``, in any thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The end of a call: a value, or an exception."""
+    """A call's outcome: a value or an exception."""
 
     value: Any = None
     error: BaseException | None = None
 
 
 class Inbox(Protocol):
-    """A queue from the thread of the connection to one caller."""
+    """A queue from the connection's thread to one caller."""
 
     def add(self, item: Any) -> None:
         """Add an item, in any thread."""
@@ -58,7 +58,7 @@ class Inbox(Protocol):
 
 
 class ThreadInbox:
-    """The inbox of a caller that waits in its thread.
+    """The inbox of a caller that blocks its thread.
 
     >>> inbox = ThreadInbox()
     >>> inbox.add("done")
@@ -73,7 +73,7 @@ class ThreadInbox:
         self.add: Callable[[Any], None] = self._queue.put
 
     def get(self, seconds: float | None) -> Any:
-        """Return the next item; None if there is none within some seconds."""
+        """Return the next item; None on timeout."""
         try:
             return self._queue.get(timeout=seconds)
         except queue.Empty:
@@ -81,7 +81,7 @@ class ThreadInbox:
 
 
 class LoopInbox:
-    """The inbox of a caller that waits in an event loop."""
+    """The inbox of a caller that waits on an event loop."""
 
     __slots__ = ("_items", "_loop", "_waiter")
 
@@ -91,8 +91,8 @@ class LoopInbox:
         self._waiter: asyncio.Future[None] | None = None
 
     def add(self, item: Any) -> None:
-        """Add an item, in any thread; after the end of the loop it is dropped."""
-        with suppress(RuntimeError):  # the loop is closed: nobody waits
+        """Add an item, in any thread; drop it if the loop is closed."""
+        with suppress(RuntimeError):  # the loop is closed, so there is no waiter
             self._loop.call_soon_threadsafe(self._append, item)
 
     def _append(self, item: Any) -> None:
@@ -109,7 +109,7 @@ class LoopInbox:
 
 
 def is_in_loop() -> bool:
-    """Return whether the caller waits in an event loop.
+    """Return whether the caller runs on an event loop.
 
     >>> is_in_loop()
     False
@@ -122,51 +122,51 @@ _MAX_WAITING = 100
 
 
 class ServerTimeoutError(ToolTimeoutError):
-    """A server did not answer in time; the call may be repeated."""
+    """Signals that a server did not answer in time; the call may be repeated."""
 
 
 class ServerEndedError(ToolExecutionError, ConnectionError):
-    """A server ended, or cannot be reached; nothing was done, or the call may be repeated."""
+    """Signals a dead or unreachable server; nothing was done, or the call may be repeated."""
 
 
 class Delivery:
-    """The progress of a request on its way: of a call, or of the handshake."""
+    """The delivery state of a request: a call's or the handshake's."""
 
     begun = False
-    """Whether a part of the request may have reached the server."""
+    """Whether any part of the request may have reached the server."""
     lost = False
-    """Whether the connection broke under the request."""
+    """Whether the connection broke during the request."""
     over = True
-    """Whether the session ended with it: always that of a program; that of a URL may go on."""
+    """Whether the session ended with it: always for a program; an HTTP session may continue."""
     problem = ""
-    """Why the connection broke, in words; "" if the server just ended."""
+    """Why the connection broke, as text; "" if the server just exited."""
     status = 0
-    """The status of the last answer over HTTP, if that was an error; 0 if not."""
+    """The status of the last HTTP response, if it was an error; else 0."""
     answered = True
-    """Whether what came back is a message of the server; over HTTP it may be something else, such as a proxy's page."""
+    """Whether the response is a server message; over HTTP it may be something else, such as a proxy's page."""
     refused = False
-    """Whether the server asks for other credentials, so that it did nothing."""
+    """Whether the server requires other credentials, so that it did nothing."""
     arrived = 0
-    """How many requests over HTTP may have reached the server."""
+    """The number of HTTP requests that may have reached the server."""
 
     def begin_request(self) -> None:
-        """Record, before a request is handed to HTTP, that it may reach the server."""
+        """Record, before an HTTP request is sent, that it may reach the server."""
         self.arrived += 1
         self.begun = True
 
     def take_back(self) -> None:
-        """Record that a request certainly did not reach the server, or was refused before anything was done."""
+        """Record that a request certainly did not reach the server, or was rejected without effect."""
         self.arrived -= 1
         self.begun = self.arrived > 0
 
 
 class RemoteCall(Delivery):
-    """A call on its way to a server; used in the thread of the connection, but for its creation.
+    """A call in flight; used in the connection's thread after its creation.
 
-    :param send: sends the request over a session of the SDK, and returns the answer
-    :param repeatable: whether it may be sent twice
+    :param send: sends the request over an SDK session, and returns the answer
+    :param repeatable: whether it may be retried
     :param timeout: seconds to wait for the answer; None: no limit
-    :param check: raises if it may not be sent, to the server as it is now; None: it may
+    :param check: raises if it may not be sent to the server in its current state; None: no check
     """
 
     def __init__(
@@ -186,11 +186,11 @@ class RemoteCall(Delivery):
         self.watched = watched
         """Whether progress is wanted."""
         self.check = check
-        """Raises if it may not be sent; None: it may."""
+        """Raises if it may not be sent; None: no check."""
         self.task: Any = None
-        """The task that sends it; set before anything can cancel it."""
+        """The sending task; set before anything can cancel it."""
         self.done = False
-        """Whether the caller has its outcome."""
+        """Whether the caller has received the outcome."""
         self._inbox = inbox
         self._timeout = timeout
         self._left = timeout
@@ -198,12 +198,12 @@ class RemoteCall(Delivery):
         self._started = 0.0
         self._reported = 0
         self.received = 0
-        """How many reports of progress the caller has received."""
+        """The number of progress reports that the caller has received."""
         self.questions = 0
-        """How many questions the server has asked."""
+        """The number of questions that the server has asked."""
 
     def prepare(self, *, over: bool) -> None:
-        """Forget how far an earlier attempt got.
+        """Reset the delivery state for a new attempt.
 
         :param over: whether a session ends with its connection
         """
@@ -214,21 +214,21 @@ class RemoteCall(Delivery):
         self.status = self.arrived = 0
 
     def start_timer(self, server: str) -> None:
-        """Let the time run until the call is given up."""
+        """Start the timeout."""
         if self._left is not None and not self.done:
             loop = asyncio.get_running_loop()
             self._started = loop.time()
             self._timer = loop.call_later(self._left, self._time_out, server)
 
     def stop_timer(self) -> None:
-        """Stop the time: the call has ended, or a person is asked."""
+        """Stop the timeout: the call has ended, or a person is asked."""
         if self._timer is not None and self._left is not None:
             self._timer.cancel()
             self._timer = None
             self._left -= asyncio.get_running_loop().time() - self._started
 
     def _time_out(self, server: str) -> None:
-        """End the call for its caller, and cancel the request, which tells the server."""
+        """Fail the call with a timeout, and cancel the request, which notifies the server."""
         waited = format_seconds(self._timeout or 0)
         message = f"The MCP server '{server}' did not answer within {waited}; the call was cancelled"
         if self.repeatable or not self.begun:
@@ -238,7 +238,7 @@ class RemoteCall(Delivery):
         self.cancel()
 
     def cancel(self) -> None:
-        """Cancel the request; the SDK tells the server."""
+        """Cancel the request; the SDK notifies the server."""
         self.task.cancel()
 
     def finish(self, outcome: Outcome) -> None:
@@ -252,11 +252,11 @@ class RemoteCall(Delivery):
         self._inbox.add(item)
 
     async def report(self, progress: float, total: float | None, message: str | None) -> None:
-        """Pass progress to the caller; drop it if the caller is far behind, so that a flood is not stored."""
+        """Pass progress to the caller; drop it if the caller is far behind, to bound memory."""
         if self._reported - self.received < _MAX_WAITING:
             self._reported += 1
             self.add(Progress(progress / total if total else None, clean_text(message, _MAX_PROGRESS)))
 
 
 current_call: ContextVar[Delivery] = ContextVar("toolsemble.mcp.call", default=Delivery())  # noqa: B039 - see there
-"""The call that the running code of the SDK works for."""
+"""The call that the SDK is currently processing."""

@@ -1,4 +1,4 @@
-"""Results and errors of a server, as results and errors of this library."""
+"""Conversion of a server's results and errors."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _AT_TOP = ("$defs", "definitions", "$schema")
 
 
 class InvalidAnswerError(Exception):
-    """An answer is not what MCP, or the output schema of the tool, says; the message says why."""
+    """Signals an answer that violates MCP or the tool's output schema; the message says why."""
 
 
 class OutputCheck:
-    """A check of structured content against the output schema of a tool.
+    """A check of structured content against a tool's output schema.
 
     >>> check = OutputCheck("now", {"type": "object", "properties": {"hour": {"type": "integer"}}})
     >>> check.verify({"hour": "noon"})
@@ -64,14 +64,14 @@ expected an integer
 
 
 def _wrap(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of an object with the value; definitions stay where references look for them."""
+    """Return an object schema around the value's schema; definitions stay where references expect them."""
     kept = {key: schema[key] for key in _AT_TOP if key in schema}
     inner = {key: value for key, value in schema.items() if key not in kept}
     return {"type": "object", "properties": {_WHOLE: inner}, **kept}
 
 
 def build_output_check(name: str, schema: Any) -> OutputCheck | str | None:
-    """Return the check of an output schema, None if there is no schema, or why it cannot be checked."""
+    """Return the check for an output schema, None without a schema, or the reason why it cannot be checked."""
     if schema is None:
         return None
     try:
@@ -81,7 +81,7 @@ def build_output_check(name: str, schema: Any) -> OutputCheck | str | None:
 
 
 def read_result(answer: Any, check: OutputCheck | None) -> ToolResult:
-    """Return the result for a ``CallToolResult``; raise :class:`InvalidAnswerError` if it cannot be used."""
+    """Return the result for a ``CallToolResult``; raise :class:`InvalidAnswerError` if it is unusable."""
     texts: list[str] = []
     contents: list[Content] = []
     for block in answer.content:
@@ -90,7 +90,7 @@ def read_result(answer: Any, check: OutputCheck | None) -> ToolResult:
     attributes = {"meta": meta} if meta else None
     output = "\n".join(texts)
     if answer.is_error:
-        # Servers of this library write the same prefix that the model is shown.
+        # This library's servers already write the prefix that the model sees.
         message = output.removeprefix("Error: ") or "The server reported an error without a message"
         return ToolResult.failure(message, attributes=attributes)
     structured = answer.structured_content
@@ -108,7 +108,7 @@ def _check_structured(answer: Any, check: OutputCheck) -> None:
 
 
 def read_block(block: Any, texts: list[str], contents: list[Content]) -> None:
-    """Add a block of an answer: texts and links to the texts, everything else to the contents."""
+    """Add an answer's block: texts and links to the texts, everything else to the contents."""
     if block.type == "text":
         texts.append(block.text)
     elif block.type == "image":
@@ -147,7 +147,7 @@ def _decode(data: str, what: str) -> bytes:
 
 
 def invalid_answer(server: str, problem: object) -> LostError:
-    """Return the error for an answer that cannot be used; the call may have taken effect.
+    """Return the error for an unusable answer; the call may have taken effect.
 
     >>> str(invalid_answer("files", "no content"))
     "The answer of the MCP server 'files' cannot be used: no content; it is unknown whether the call took effect"
@@ -160,7 +160,7 @@ def invalid_answer(server: str, problem: object) -> LostError:
 
 _MAX_MESSAGE = 2000
 STAND_IN = "Server returned an error response"
-"""The message of the SDK for a status of HTTP without an error of MCP."""
+"""The SDK's message for an HTTP error status without an MCP error."""
 _STAND_INS = (STAND_IN, "Not Found", "Session terminated")  # of the SDK
 _PHRASES = {each.value: each.phrase for each in HTTPStatus}
 _NOT_ADMITTED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
@@ -178,7 +178,7 @@ def find_cause(error: BaseException) -> BaseException:
 
 
 def describe_refusal(error: BaseException, delivery: Delivery) -> str:
-    """Return the status of HTTP with which a server refused a request; "" if it said why, or there was none.
+    """Return the HTTP status with which a server rejected a request; "" if it gave a reason, or there was none.
 
     >>> refused = Delivery()
     >>> refused.status = 401
@@ -191,19 +191,19 @@ def describe_refusal(error: BaseException, delivery: Delivery) -> str:
 
 
 def find_status(error: BaseException, delivery: Delivery) -> int:
-    """Return the status of HTTP that led to an error; 0 if there was none."""
+    """Return the HTTP status that caused an error; 0 if there was none."""
     if isinstance(error, MCPError):
         return delivery.status
     return error.response.status_code if isinstance(error, httpx2.HTTPStatusError) else 0
 
 
 def is_not_admitted(error: BaseException, delivery: Delivery) -> bool:
-    """Return whether a server wants to know who asks, or does not want that one."""
+    """Return whether a server rejected the credentials, or their absence."""
     return find_status(error, delivery) in _NOT_ADMITTED
 
 
 def translate_error(error: Exception, server: str, delivery: Delivery) -> Exception:
-    """Return the error for the model: what the SDK raised for a request that the server did not answer properly."""
+    """Return the model-facing error for an SDK exception."""
     cause = find_cause(error)
     if isinstance(cause, ValidationError):
         fields = ", ".join(sorted({".".join(map(str, each["loc"][:3])) for each in cause.errors()}))
@@ -218,6 +218,6 @@ def translate_error(error: Exception, server: str, delivery: Delivery) -> Except
         return invalid_answer(server, message)
     if cause.code == INVALID_PARAMS:
         return ToolExecutionError(f"The MCP server '{server}' refused the arguments: {message}", error_code=cause.code)
-    # A server that reports an internal error may have done something before.
+    # A server that reports an internal error may already have taken effect.
     kind = LostError if cause.code == INTERNAL_ERROR else ToolExecutionError
     return kind(f"The MCP server '{server}' reported an error: {message}", error_code=cause.code)

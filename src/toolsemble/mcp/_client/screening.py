@@ -1,4 +1,4 @@
-"""What passes between the SDK and a transport: listings without broken tools, and what the client says that it can."""
+"""A filter between the SDK and a transport: removes broken tools from listings, and adjusts capabilities."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _ELICITATION = "elicitation"
 
 
 class Screen:
-    """A filter of the messages of one connection.
+    """A filter for the messages of one connection.
 
-    :param may_ask: whether a person can be asked, for messages that belong to no call
+    :param may_ask: whether a person can be asked, for messages without a call
     :param on_break: called with the reason when the connection must end
     """
 
@@ -40,7 +40,7 @@ class Screen:
     ) -> None:
         self.max_message = max_message
         self.listed: dict[str, RemoteDefinition] = {}
-        """The tools of the list that is being read, by name."""
+        """The tools of the list being read, by name."""
         self._server = server
         self._max_tools = max_tools
         self._may_ask = may_ask
@@ -52,14 +52,14 @@ class Screen:
         self._on_break(problem)
 
     def outgoing(self, message: Any) -> None:
-        """Change a message of the SDK to what is sent."""
+        """Transform an outgoing message of the SDK."""
         if isinstance(message, types.JSONRPCRequest):
             if message.method == _LIST and len(self._lists) < _MAX_OPEN:
                 self._lists[message.id] = not isinstance(current_call.get(), RemoteCall)
             self._state_capabilities(message)
 
     def _state_capabilities(self, message: types.JSONRPCRequest) -> None:
-        """Remove the capability to ask a person from a request, if there is nobody to ask."""
+        """Remove the elicitation capability from a request, if there is no reviewer."""
         call = current_call.get()
         if self._may_ask or (isinstance(call, RemoteCall) and call.context.review is not None):
             return
@@ -70,41 +70,41 @@ class Screen:
             _drop_capability(params["_meta"], types.CLIENT_CAPABILITIES_META_KEY)
 
     def incoming(self, message: Any) -> None:
-        """Change a message of the server to what the SDK gets."""
+        """Transform an incoming server message for the SDK."""
         if self._lists and isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
             is_own = self._lists.pop(read_number(message.id), None)
             if is_own is not None and isinstance(message, types.JSONRPCResponse):
                 self._screen_list(message.result, is_own=is_own)
 
     def _screen_list(self, result: dict[str, Any], *, is_own: bool) -> None:
-        """Keep the definitions of a list, and leave out broken ones.
+        """Store a list's definitions, and skip invalid ones.
 
-        :param is_own: whether the list is read from here, so that the SDK needs only a part of it
+        :param is_own: whether this class stores the list, so that the SDK needs only part of it
         """
         listed = result.get("tools")
         if not isinstance(listed, list):
             return
-        # One more than allowed is enough to refuse the server.
+        # One more than allowed is enough to reject the server.
         read = [(each, remote) for each in listed[: self._max_tools + 1] if (remote := self._read(each)) is not None]
         if is_own:
-            self.listed |= {remote.name: remote for _, remote in reversed(read)}  # of two with one name, the first
+            self.listed |= {remote.name: remote for _, remote in reversed(read)}  # of duplicates, the first
         result["tools"] = [_reduce(item, remote) if is_own else item for item, remote in read]
 
     def _read(self, item: Any) -> RemoteDefinition | None:
-        """Return the definition of a tool; None, with a warning in the log, if it is broken."""
+        """Return a tool's definition; log a warning and return None if it is invalid."""
         try:
             return _read_definition(item)
         except ValidationError as problem:
             name = item.get("name") if isinstance(item, dict) else item
             fields = ", ".join(sorted({str(each["loc"][0]) for each in problem.errors() if each["loc"]}))
-            LOGGER.warning("A tool of %s is left out, its definition is broken: %.100r: %s", self._server, name, fields)
+            LOGGER.warning("Skipped a tool of %s with an invalid definition: %.100r: %s", self._server, name, fields)
             return None
 
 
 def _read_definition(item: Any) -> RemoteDefinition:
-    """Return the definition of a tool; its output schema is removed from the item.
+    """Return a tool's definition; remove its output schema from the item.
 
-    The SDK would check results in a way that a server can slow down.
+    The SDK's result validation could be slowed down by a malicious server.
     """
     if _is_plain(item):
         name, schema = item["name"], item["inputSchema"]
@@ -119,7 +119,7 @@ def _read_definition(item: Any) -> RemoteDefinition:
 
 
 def _is_plain(item: Any) -> bool:
-    """Return whether a tool has only a name, a description and a schema, of which nothing can be broken."""
+    """Return whether a tool has only a name, a description and a schema, all valid."""
     return (
         isinstance(item, dict)
         and item.keys() <= _PLAIN
@@ -130,7 +130,7 @@ def _is_plain(item: Any) -> bool:
 
 
 def _reduce(item: dict[str, Any], remote: RemoteDefinition) -> dict[str, Any]:
-    """Return what the SDK needs of a tool: of its schema, only the headers to send."""
+    """Return the part of a tool that the SDK needs: of its schema, only the headers to send."""
     if remote.is_plain or not names_header(remote.input_schema):
         return {"name": remote.name, "inputSchema": _ANY_OBJECT}
     return item
@@ -144,7 +144,7 @@ def _drop_capability(holder: dict[str, Any], key: str) -> None:
 
 
 class ScreenedReader(MessageReader):
-    """A stream of the SDK whose messages pass a screen."""
+    """An SDK stream whose messages pass a screen."""
 
     def __init__(self, stream: Any, screen: Screen) -> None:
         super().__init__(stream)
@@ -168,6 +168,6 @@ class ScreenedWriter(WrappedStream):
         """Send a message."""
         self._screen.outgoing(item.message)
         if isinstance(item.message, types.JSONRPCRequest):
-            # Now, and not when a connection is open: the transport may still send it after its caller has gone.
+            # Now, not when a connection is open: the transport may still send it after its caller has gone.
             current_call.get().begin_request()
         await self._stream.send(item)

@@ -36,7 +36,7 @@ _URI = {"type": "string", "description": "The URI of a resource"}
 
 
 async def list_tools(client: Any, screen: Screen, options: Options) -> Listing:
-    """Return the tools that are wanted; raise ToolConfigurationError if the server has too many tools or pages."""
+    """Return the selected tools; raise ToolConfigurationError if the server has too many tools or pages."""
     capabilities = client.server_capabilities
     found = {} if capabilities.tools is None else await _list_own_tools(client, screen, options)
     if options.prompt_tools and capabilities.prompts is not None:
@@ -55,13 +55,13 @@ async def _list_own_tools(client: Any, screen: Screen, options: Options) -> dict
             for tool in page:
                 found.setdefault(tool.name, screen.listed[tool.name])
     finally:
-        screen.listed.clear()  # a server may list other tools each time
+        screen.listed.clear()  # a server may list different tools each time
         _forget_others(client.session, found)
     return found
 
 
 def _forget_others(session: Any, found: dict[str, RemoteDefinition]) -> None:
-    """Let the SDK forget the tools that are not listed any more; it does only after lists of one page."""
+    """Make the SDK drop tools that are no longer listed; it does so only for single-page lists."""
     for kept in ("_tool_output_schemas", "_x_mcp_header_maps"):
         known = getattr(session, kept, {})
         for name in known.keys() - found.keys():
@@ -87,7 +87,7 @@ async def list_pages(fetch: Callable[..., Any], key: str, options: Options) -> A
 
 
 async def _list_prompts(client: Any, options: Options) -> list[RemoteDefinition]:
-    """Return a tool for each prompt; none, with a warning, if the list is broken."""
+    """Return a tool for each prompt; log a warning and return none if the list is invalid."""
     try:
         return [
             _define_prompt(each) async for page in list_pages(client.list_prompts, "prompts", options) for each in page
@@ -124,28 +124,28 @@ _PATIENCE = 10.0
 
 
 class Target(Protocol):
-    """A server that can be connected to."""
+    """A connectable server."""
 
     @property
     def what(self) -> str:
-        """What could not be done, for messages: start a program, or reach a URL."""
+        """The participle for error messages: "started" or "reached"."""
         ...
 
     @property
     def is_program(self) -> bool:
-        """Whether it is started, and so not too often."""
+        """Whether it is a program, whose restarts are limited."""
         ...
 
     def open(self, screen: Screen, server: str, on_end: Callable[[], object]) -> Any:
-        """Return a new transport of the SDK; it has ``errors``, what the server wrote to standard error."""
+        """Return a new SDK transport; its ``errors`` has the server's standard error."""
         ...
 
 
 class Session:
-    """One connection to a server: the SDK's client, and the list of the server's tools.
+    """One connection to a server: the SDK's client, and the server's tool list.
 
-    :param may_ask: whether the handshake says that a person can be asked
-    :param callbacks: the callbacks of the SDK's client
+    :param may_ask: whether the handshake declares elicitation
+    :param callbacks: the SDK client's callbacks
     """
 
     def __init__(self, target: Target, options: Options, callbacks: dict[str, Any], *, may_ask: bool) -> None:
@@ -158,11 +158,11 @@ class Session:
         self._delivery = Delivery()
         self.may_ask = may_ask
         self.calls = 0
-        """How many calls it has made."""
+        """The number of calls made."""
         self.problem = ""
-        """Why the connection was broken off; "" if it was not."""
+        """Why the connection was closed; "" if it was not."""
         self.is_misjudged = False
-        """Whether the start failed because the SDK took a slow server for one of an older version."""
+        """Whether the start failed because the SDK mistook a slow server for an older version."""
         self.screen = Screen(
             options.name,
             max_message=options.max_message,
@@ -185,14 +185,14 @@ class Session:
 
     @property
     def is_modern(self) -> bool:
-        """Whether each request says what the client can, so that the handshake does not matter."""
+        """Whether each request declares the client's capabilities, independently of the handshake."""
         return self._ready.result().session.discover_result is not None
 
     async def open(self, seconds: float) -> Listing:
         """Connect, and return the server's tools; raise ToolsembleError if that fails or takes too long."""
         loop = asyncio.get_running_loop()
         late = loop.time() + getattr(sdk, "DISCOVER_TIMEOUT_SECONDS", 10.0)
-        # A context of its own: it must not inherit the call that made a restart necessary.
+        # A new context: it must not inherit the call that triggered a restart.
         self._owner = asyncio.get_running_loop().create_task(self._own(), context=Context())
         try:
             async with asyncio.timeout(seconds):
@@ -202,14 +202,14 @@ class Session:
             await self.close()
             if not isinstance(error, Exception):
                 raise
-            # The SDK asked for an older version because the answer, or a person who signs in, took long.
-            # If the answer comes after all, it meets a stream that is closed already.
+            # The SDK requested an older version because the answer, or a sign-in, took too long.
+            # If the answer arrives after all, the stream is already closed.
             refused = isinstance(find_cause(error), _REFUSALS) and not self._target.is_program
             self.is_misjudged = refused and loop.time() >= late
             raise self._explain(error) from find_cause(error)
 
     async def _list_tools(self, client: Client) -> Listing:
-        token = current_call.set(self._delivery)  # not the call that made a restart necessary
+        token = current_call.set(self._delivery)  # not the call that triggered a restart
         try:
             return await list_tools(client, self.screen, self._options)
         finally:
@@ -234,7 +234,7 @@ class Session:
         )
 
     async def _own(self) -> None:
-        """Hold the connection open: enter and leave it in this one task."""
+        """Hold the connection open: enter and exit it in this one task."""
         current_call.set(self._delivery)
         try:
             async with build_client(self._transport, client_info=_CLIENT, cache=None, **self._callbacks) as client:
@@ -246,29 +246,29 @@ class Session:
                 self._ready.set_exception(find_cause(error))
         finally:
             self._stop.set()
-            self._ready.exception()  # it may be that nobody waits for it
+            self._ready.exception()  # there may be no waiter
 
     def break_off(self, problem: str) -> None:
-        """End the connection at once: the server does what it must not."""
-        LOGGER.warning("The connection to %s is ended: %s", self._options.name, problem)
+        """Close the connection immediately, because the server misbehaves."""
+        LOGGER.warning("Closed the connection to %s: %s", self._options.name, problem)
         self.problem = problem
         self._transport.grace = 0.0
         self._stop.set()
 
     async def close(self) -> None:
-        """End the connection, and wait until it has ended."""
+        """Close the connection, and wait until it is closed."""
         self._stop.set()
         if self._listener is not None:
             self._listener.cancel()
             await asyncio.wait([self._listener])
         if not self._ready.done():
-            self._owner.cancel()  # it waits for an answer to the handshake
+            self._owner.cancel()  # it is waiting for a handshake answer
         if (await asyncio.wait([self._owner], timeout=_PATIENCE))[1]:
-            self._owner.cancel()  # a server that does not answer a good-bye
+            self._owner.cancel()  # a server that does not answer the shutdown
             await asyncio.wait([self._owner], timeout=_PATIENCE)
 
     def listen(self, on_change: Callable[[], object]) -> None:
-        """Call a function whenever the server says that its tools have changed."""
+        """Call a function whenever the server reports changed tools."""
         capability = self.client.server_capabilities.tools
         if self.is_modern and capability is not None and capability.list_changed:
             self._listener = asyncio.get_running_loop().create_task(self._listen(on_change), context=Context())

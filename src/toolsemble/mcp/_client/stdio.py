@@ -1,4 +1,4 @@
-"""Servers that are programs, spoken to over standard input and output.
+"""Servers as programs on standard input and output.
 
 The SDK's own transport reads lines of any length, in quadratic time.
 """
@@ -29,12 +29,12 @@ _CHUNK = 65536
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program that is an MCP server, and how to start it."""
+    """An MCP server program, and how to start it."""
 
     command: str
     args: Sequence[str] = ()
     env: Mapping[str, str] = field(default_factory=dict)
-    """Added to a short list of variables of this process."""
+    """Added to a short list of this process's variables."""
     cwd: str | None = None
 
     def find(self) -> list[str]:
@@ -47,7 +47,7 @@ class Program:
 
 
 class StdioTransport:
-    """A running program and the streams to and from it; an async context manager, as the SDK wants it."""
+    """A running program and its streams; an async context manager, as the SDK expects."""
 
     def __init__(self, program: Program, screen: Screen, server: str, on_end: Callable[[], object]) -> None:
         self._program = program
@@ -58,7 +58,7 @@ class StdioTransport:
         self._stderr: Any = None
         self.errors = ErrorLines(server)
         self.grace = GRACE
-        """Seconds that the program has to end by itself."""
+        """The program's grace period for exiting, in seconds."""
 
     async def __aenter__(self) -> tuple[StdioReader, StdioWriter]:
         process: Any = await asyncio.create_subprocess_exec(
@@ -68,7 +68,7 @@ class StdioTransport:
             stderr=asyncio.subprocess.PIPE,
             env={**get_default_environment(), **self._program.env},
             cwd=self._program.cwd,
-            start_new_session=True,  # a process group of its own, which can be ended as a whole
+            start_new_session=True,  # its own process group, which can be killed as a whole
         )
         self._process = process
         self._stderr = asyncio.create_task(self.errors.read(process.stderr))
@@ -78,7 +78,7 @@ class StdioTransport:
     async def __aexit__(self, *raised: object) -> None:
         ending = asyncio.ensure_future(self._end())
         while not ending.done():
-            with suppress(asyncio.CancelledError):  # its waits are bounded, and a process must not be left behind
+            with suppress(asyncio.CancelledError):  # its waits are bounded, and no process must be leaked
                 await asyncio.shield(ending)
 
     async def _end(self) -> None:
@@ -88,7 +88,7 @@ class StdioTransport:
 
 
 class StdioReader:
-    """The messages that a program writes, one on each line."""
+    """The messages from a program, one per line."""
 
     def __init__(self, stream: asyncio.StreamReader, screen: Screen, server: str, on_end: Callable[[], object]) -> None:
         self._stream = stream
@@ -130,11 +130,11 @@ class StdioReader:
 
     def _refuse(self) -> bool:
         self._parts.clear()
-        self._screen.break_off(f"it sent a message of more than {self._screen.max_message} bytes (max_message)")
+        self._screen.break_off(f"it sent a message larger than {self._screen.max_message} bytes (max_message)")
         return False
 
     async def aclose(self) -> None:
-        """End the stream; what the program still writes is not read."""
+        """Close the stream; further output of the program is not read."""
         self.ended = True
 
     def __aiter__(self) -> Self:
@@ -154,7 +154,7 @@ class StdioReader:
 
 
 class StdioWriter:
-    """The messages to a program, one on each line."""
+    """The messages to a program, one per line."""
 
     def __init__(self, stream: asyncio.StreamWriter, screen: Screen, reader: StdioReader) -> None:
         self._stream = stream
@@ -162,7 +162,7 @@ class StdioWriter:
         self._reader = reader
 
     async def send(self, item: SessionMessage, /) -> None:
-        """Write a message; raise if the program has ended."""
+        """Write a message; raise if the program has exited."""
         self._screen.outgoing(item.message)
         data = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
         call = current_call.get()
@@ -188,13 +188,13 @@ class StdioWriter:
 
 
 def _mark_lost(call: Delivery) -> anyio.BrokenResourceError:
-    """Return the error for a program that does not read any more."""
+    """Return the error for a program that no longer reads its input."""
     call.lost = True
     return anyio.BrokenResourceError()
 
 
 class ProgramTarget:
-    """A program that is started for each session."""
+    """A program started for each session."""
 
     what = "started"
     is_program = True

@@ -1,4 +1,4 @@
-"""``TokenFile``: a file in which the OAuth providers of the SDK keep their tokens."""
+"""``TokenFile``: token storage for the SDK's OAuth providers."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 class TokenFile:
-    """A file with the tokens and the registration of one client at one server, which only its owner can read.
+    """A file with one client's tokens and registration for one server, readable only by its owner.
 
     Pass it as ``storage`` to ``OAuthClientProvider`` (authorization code with PKCE) or
-    ``ClientCredentialsOAuthProvider`` of the SDK, and pass that as ``auth`` to :meth:`MCPClient.http`. A token that has
-    expired is returned without its text, so that the provider refreshes it. A file that others can read is refused.
+    ``ClientCredentialsOAuthProvider`` of the SDK, and pass that as ``auth`` to :meth:`MCPClient.http`. An expired token
+    is returned without its text, so that the provider refreshes it. A file that others can read is rejected.
 
-    The file names its server, and is refused for another one: tokens are sent to the server that they are for. A file
-    without a name, of an older version, belongs to the server that it is first used with. Several processes may use
-    one file.
+    The file records its server, and is rejected for any other, so that tokens are sent only to their server. A file
+    without a server, from an older version, is bound to the first server that it is used with. Several processes may
+    share one file.
 
     >>> TokenFile("~/.config/my-program/tokens.json").path.name
     'tokens.json'
@@ -44,9 +44,9 @@ class TokenFile:
         self._server = ""
 
     def use_for(self, server: str) -> None:
-        """Use the file for the server at a URL; :meth:`MCPClient.http` does that for the file of its provider.
+        """Bind the file to the server at a URL; :meth:`MCPClient.http` does so for its provider's file.
 
-        Raise :class:`~toolsemble.ToolDefinitionError` if the object is used for another server.
+        Raise :class:`~toolsemble.ToolDefinitionError` if the object is bound to another server.
 
         >>> TokenFile("tokens.json").use_for("https://tools.example.com/mcp")
         """
@@ -70,24 +70,24 @@ class TokenFile:
         if isinstance(expires_at, bool) or not isinstance(expires_at, (int, float)) or not math.isfinite(expires_at):
             raise self._broken()
         left = max(expires_at - time.time(), 0)
-        # The SDK forgets when a stored token expires, and would send it.
+        # The SDK does not store a token's expiry, and would send an expired one.
         text = found.access_token if left > _EARLY else ""
         return found.model_copy(update={"expires_in": int(left), "access_token": text})
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Store tokens, and when they expire."""
+        """Store tokens and their expiry."""
         expires_at = None if tokens.expires_in is None else time.time() + tokens.expires_in
         self._write(tokens=tokens.model_dump(mode="json", exclude_none=True), expires_at=expires_at)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """Return the registration of the client; None if there is none."""
+        """Return the client's registration; None if there is none."""
         from mcp.shared.auth import OAuthClientInformationFull
 
         values = self._claim()
         return self._validate(OAuthClientInformationFull, values["client"]) if "client" in values else None
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """Store the registration of the client."""
+        """Store the client's registration."""
         self._write(client=client_info.model_dump(mode="json", exclude_none=True))
 
     def _validate(self, kind: Any, values: Any) -> Any:
@@ -111,7 +111,7 @@ class TokenFile:
         return values
 
     def _claim(self) -> dict[str, Any]:
-        """Return the values of the file; a file without a server belongs to this one from now on."""
+        """Return the file's values; bind a file without a server to this one."""
         values = self._read()
         if values and self._server and "server" not in values:
             self._write()
@@ -119,7 +119,7 @@ class TokenFile:
         return values
 
     def _check_server(self, values: dict[str, Any]) -> None:
-        """Raise if the file belongs to another server than the one it is used for."""
+        """Raise if the file belongs to a different server."""
         found = values.get("server", self._server)
         if self._server and found != self._server:
             raise ToolConfigurationError(
@@ -128,23 +128,23 @@ class TokenFile:
             )
 
     def _check_mode(self, mode: int) -> None:
-        """Raise if other users can read the file, where files have such modes."""
+        """Raise if other users can read the file, on systems with file modes."""
         if os.name == "posix" and mode & _OTHERS:
             path = str(self.path)
             raise ToolConfigurationError(
-                f"The token file {path!r} has the mode {stat.S_IMODE(mode):04o}, so that others may know the tokens; "
+                f"The token file {path!r} has the mode {stat.S_IMODE(mode):04o}, so others may have read the tokens; "
                 f"run: chmod 600 {shlex.quote(path)}"
             )
 
     def _broken(self) -> ToolConfigurationError:
-        # Without the content: it is secret.
+        # Without the content, which is secret.
         return ToolConfigurationError(f"The token file {str(self.path)!r} cannot be read; delete it to sign in again")
 
     def _write(self, **changes: Any) -> None:
-        """Replace the file as a whole: a crash leaves the old one."""
+        """Replace the file atomically: a crash leaves the old one."""
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with _lock_directory(self.path.parent):
-            # Read again: another process may have changed something else.
+            # Reread: another process may have changed other values.
             values = {**self._read(), **changes}
             if self._server:
                 values["server"] = self._server
@@ -163,9 +163,9 @@ class TokenFile:
 
 @contextmanager
 def _lock_directory(path: Path) -> Iterator[None]:
-    """Let one process or thread at a time change the files of a directory, where the system has such locks.
+    """Lock a directory's files against other processes and threads, where the system supports it.
 
-    The directory is locked because the file is replaced: a lock of the old one would not hold.
+    The directory is locked because the file gets replaced, which would void a lock on the file.
     """
     try:
         import fcntl  # not available on every system
@@ -177,6 +177,6 @@ def _lock_directory(path: Path) -> Iterator[None]:
         fcntl.flock(directory, fcntl.LOCK_EX)
         yield
     finally:
-        # Closing is not enough: a process forked meanwhile has the directory open and would keep the lock.
+        # Closing is not enough: a process forked in the meantime has the directory open and would keep the lock.
         fcntl.flock(directory, fcntl.LOCK_UN)
         os.close(directory)

@@ -1,1 +1,1 @@
-"""The gateway: several servers and tools behind one server, as a file says."""
+"""The gateway: several servers and tools behind one server, configured by a file."""

@@ -1,4 +1,4 @@
-"""The file of a gateway: its tables, read and checked."""
+"""Parsing and validation of a gateway's configuration file."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _DIGITS = 12
 
 
 class Table:
-    """The values under one key of a file; a value that is not read is an unknown key.
+    """The values under one key of a file; keys that are never read are unknown.
 
     :param file: the file, for errors
-    :param path: the key of the table, such as ``servers.files``; "" for the file
+    :param path: the table's key, such as ``servers.files``; "" for the file
     :param values: the values
 
     >>> Table("gateway.toml", "http", {"adress": "127.0.0.1:8000"}).end()
@@ -49,11 +49,11 @@ class Table:
         self._known: list[str] = []
 
     def place(self, key: str = "") -> str:
-        """Return the file and the key of a value, for errors."""
+        """Return a value's file and key, for errors."""
         return f"{self._file}: {'.'.join(filter(None, (self._path, key)))}"
 
     def end(self) -> None:
-        """Raise ToolConfigurationError if there are keys that were not read."""
+        """Raise ToolConfigurationError if some keys were not read."""
         for key in self._values:
             if key in self._known:
                 continue
@@ -64,12 +64,12 @@ class Table:
             raise ToolConfigurationError(f"{self._file}: unknown key {unknown[:200]}; {hint}")
 
     def table(self, key: str) -> Table | None:
-        """Return a table inside; None if there is none."""
+        """Return a nested table; None if there is none."""
         value = self._take(key)
         return None if value is None else Table(self._file, self._inner(key), value)
 
     def tables(self, key: str) -> Iterator[tuple[str, Table]]:
-        """Yield the tables by name inside of a table."""
+        """Yield a table's nested tables by name."""
         found = self.table(key)
         names = () if found is None else tuple(self._values[key])
         for name in names:
@@ -84,15 +84,15 @@ class Table:
             yield Table(self._file, f"{self._inner(key)}[{index}]", each)
 
     def is_text(self, key: str) -> bool:
-        """Return whether a value is a text; for a key that may be a text or something else."""
+        """Return whether a value is a text; for a key with several types."""
         return isinstance(self._values.get(key), str)
 
     def is_flag(self, key: str) -> bool:
-        """Return whether a value is true or false; for a key that may also be something else."""
+        """Return whether a value is true or false; for a key with several types."""
         return isinstance(self._values.get(key), bool)
 
     def text(self, key: str, default: T, *, is_secret: bool = False) -> str | T:
-        """Return a text with its variables expanded; an error does not show a secret."""
+        """Return a text with its variables expanded; errors do not show secrets."""
         return self._read(key, default, "a text", self._read_text, is_secret=is_secret)
 
     def choice(self, key: str, choices: Sequence[str], default: T) -> str | T:
@@ -218,7 +218,7 @@ _SHORTEST_TOKEN = 16
 
 
 def read_gateway(path: str | PathLike[str]) -> gateway_settings.GatewaySettings:
-    """Return the settings of a file; raise ToolConfigurationError with the key of what is wrong.
+    """Return a file's settings; raise ToolConfigurationError with the invalid key.
 
     >>> read_gateway("nothing.toml")
     Traceback (most recent call last):
@@ -255,7 +255,7 @@ def _read_gateway(table: Table) -> gateway_settings.GatewaySettings:
     )
     table.end()
     if not settings.servers and not settings.targets:
-        raise ToolConfigurationError(f"{table.place()}there is nothing to serve: add [servers.NAME] or targets = [...]")
+        raise ToolConfigurationError(f"{table.place()}nothing to serve: add [servers.NAME] or targets = [...]")
     return settings
 
 
@@ -277,7 +277,7 @@ def _read_server(name: str, table: Table) -> gateway_settings.ServerSettings:
         "prompts": _read_passed_on(table, "prompts"),
         "required": table.flag("required", default=True),
     }
-    table.end()  # first: a misspelled command is a key that is not known
+    table.end()  # first: a misspelled command is an unknown key
     if bool(command) == bool(url):
         raise ToolConfigurationError(f"{table.place()} needs either a command or a url")
     for key, value in (address if command else program).items():
@@ -288,7 +288,7 @@ def _read_server(name: str, table: Table) -> gateway_settings.ServerSettings:
 
 
 def _read_options(name: str, table: Table) -> dict[str, Any]:
-    """Return the options of a client that are set."""
+    """Return a client's explicit options."""
     options: dict[str, Any] = {
         "only": table.texts("only", None),
         "approve": table.text("approve", None) if table.is_text("approve") else table.texts("approve", None),
@@ -317,7 +317,7 @@ def _read_rule(pattern: str, table: Table) -> gateway_settings.ToolRule:
 
 
 def _read_limits(table: Table, *more: str) -> dict[str, Any]:
-    """Return limits as settings of a toolbox; those that are not set are left out."""
+    """Return explicit limits as toolbox settings."""
     settings: dict[str, Any] = {
         "timeout": table.seconds("timeout", None),
         "rate_limit": table.rate("rate_limit", None),
@@ -387,9 +387,9 @@ def _read_http(table: Table | None) -> gateway_settings.HttpSettings | None:
     if not settings.address:
         raise ToolConfigurationError(f"{table.place('address')} is missing: write an address such as '127.0.0.1:8000'")
     if settings.tokens and (settings.auth or settings.issuer_url or settings.resource_url):
-        raise ToolConfigurationError(f"{table.place('tokens')}: use either tokens, or auth with the URLs of OAuth")
+        raise ToolConfigurationError(f"{table.place('tokens')}: use either tokens, or auth with OAuth URLs")
     if len({each.token for each in settings.tokens}) < len(settings.tokens):
-        raise ToolConfigurationError(f"{table.place('tokens')}: two entries have the same token; give each its own")
+        raise ToolConfigurationError(f"{table.place('tokens')}: duplicate token; give each entry its own")
     return settings
 
 

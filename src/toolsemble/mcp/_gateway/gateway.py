@@ -1,4 +1,4 @@
-"""The gateway: tools of several servers behind one, with approval, limits and tokens."""
+"""The gateway: several servers' tools behind one, with approval, limits and tokens."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _NOT_A_SCHEME = re.compile("[^a-z0-9-]")
 
 
 class ClientUpstream:
-    """The resources and prompts of a client's server, as a gateway passes them on.
+    """The resources and prompts of a client's server, as forwarded by a gateway.
 
-    :param name: the name of the server in the gateway
-    :param resources: whether resources are passed on, or patterns of their URIs
-    :param prompts: whether prompts are passed on, or patterns of their names
+    :param name: the server's name in the gateway
+    :param resources: whether to forward resources, or patterns of their URIs
+    :param prompts: whether to forward prompts, or patterns of their names
 
     >>> upstream = ClientUpstream("my_docs", MCPClient.http("https://docs.example.com/mcp"))
     >>> upstream.uri_prefix, upstream.prompt_prefix
@@ -61,16 +61,16 @@ class ClientUpstream:
         self._wanted = {"resources": resources, "prompts": prompts}
 
     def offers(self, kind: str) -> bool:
-        """Return whether there are ``"resources"`` or ``"prompts"`` to pass on."""
+        """Return whether there are ``"resources"`` or ``"prompts"`` to forward."""
         return self._wanted[kind] is not False and getattr(self._client.capabilities, kind, None) is not None
 
     async def list_resources(self) -> list[Any]:
-        """Return the resources, with the URIs that they have at the gateway."""
+        """Return the resources with their gateway URIs."""
         found = await self._list(lambda sdk: sdk.list_resources, "resources")
         return [self._show(each, uri=self.uri_prefix + each.uri) for each in found if self._passes_uri(each.uri)]
 
     async def list_templates(self) -> list[Any]:
-        """Return the templates of resources."""
+        """Return the resource templates."""
         found = await self._list(lambda sdk: sdk.list_resource_templates, "resource_templates")
         return [
             self._show(each, uri_template=self.uri_prefix + each.uri_template)
@@ -79,7 +79,7 @@ class ClientUpstream:
         ]
 
     async def list_prompts(self) -> list[mcp_types.Prompt]:
-        """Return the prompts, with the names that they have at the gateway."""
+        """Return the prompts with their gateway names."""
         found = await self._list(lambda sdk: sdk.list_prompts, "prompts")
         return [self._show_prompt(each) for each in found if self._passes("prompts", each.name)]
 
@@ -104,7 +104,7 @@ class ClientUpstream:
         return mcp_types.GetPromptResult(description=_clean(answer.description, MAX_DESCRIPTION), messages=messages)
 
     async def complete(self, params: mcp_types.CompleteRequestParams) -> mcp_types.CompleteResult:
-        """Return values for an argument of a prompt or a template; none if the server has no completion."""
+        """Return values for a prompt or template argument; none if the server does not support completion."""
         if self._client.capabilities is None or self._client.capabilities.completions is None:
             return mcp_types.CompleteResult(completion=mcp_types.Completion(values=[], total=0, has_more=False))
         reference = params.ref
@@ -140,7 +140,7 @@ class ClientUpstream:
         return _is_clean(uri, _LONGEST_URI) and any(fnmatchcase(uri, pattern) for pattern in wanted)
 
     def _show(self, item: Any, **names: str) -> Any:
-        """Return a resource or a template with cleaned texts, and without what clients would load or trust."""
+        """Return a resource or a template with cleaned texts, without fields that clients would load or trust."""
         texts = {"title": _clean(item.title, MAX_TITLE), "description": _clean(item.description, MAX_DESCRIPTION)}
         name = clean_text(item.name, MAX_TITLE)
         return item.model_copy(update={**texts, **names, "name": name, "icons": None, "meta": None})
@@ -154,7 +154,7 @@ class ClientUpstream:
         return shown.model_copy(update={"name": self.prompt_prefix + prompt.name, "arguments": arguments or None})
 
     def _rewrite(self, content: Any) -> Any:
-        """Return the contents of a message, with the URIs that resources have at the gateway."""
+        """Return a message's contents with gateway URIs."""
         if content.type == "resource_link":
             return content.model_copy(update={"uri": self.uri_prefix + content.uri, "icons": None, "meta": None})
         if content.type == "resource":
@@ -164,7 +164,7 @@ class ClientUpstream:
 
 
 def make_uri_prefix(name: str) -> str:
-    """Return the beginning of the URIs of a server: a part of their scheme.
+    """Return the URI prefix of a server: a part of the scheme.
 
     >>> make_uri_prefix("My_Docs"), make_uri_prefix("2nd")
     ('my-docs+', 's2nd+')
@@ -182,7 +182,7 @@ def _is_clean(text: str, limit: int) -> bool:
 
 
 class ListedTokens:
-    """A ``TokenVerifier`` that accepts a list of tokens; one without a subject is a user of its own.
+    """A ``TokenVerifier`` for a list of tokens; a token without a subject is a separate user.
 
     >>> import asyncio
     >>> tokens = ListedTokens([ListedToken("a long secret of ada", subject="ada")])
@@ -196,9 +196,9 @@ class ListedTokens:
         self._tokens = tuple(tokens)
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Return the user of a token; None if it is not in the list."""
+        """Return a token's user; None if it is not in the list."""
         sent = token.encode(errors="surrogatepass")
-        # All are compared, in constant time: the time of an answer must not tell how much of a token is right.
+        # All are compared in constant time, to prevent timing attacks.
         found = [each for each in self._tokens if hmac.compare_digest(each.token.encode(), sent)]
         if not found:
             return None
@@ -208,7 +208,7 @@ class ListedTokens:
 
 
 def _name_token(token: str) -> str:
-    """Return a name for the user of a token, from which the token cannot be computed.
+    """Return a name for a token's user that does not reveal the token.
 
     >>> _name_token("a long secret of ada")
     'token:389e60d210fc9482'
@@ -225,7 +225,7 @@ class NamedClient:
     """A server behind a gateway."""
 
     name: str
-    """The name by which its prompts and resources are prefixed."""
+    """The prefix of its prompts and resources."""
     client: MCPClient
     resources: tuple[str, ...] | bool = True
     prompts: tuple[str, ...] | bool = True
@@ -234,44 +234,44 @@ class NamedClient:
 
 @dataclass(frozen=True, slots=True)
 class ServedBox:
-    """A toolbox of a program."""
+    """A program's toolbox."""
 
     target: str
-    """The target that it is in."""
+    """Its target."""
     box: Toolbox
     lock: ServedLock | None = None
-    """Decides which of its tools may be served; None: all."""
+    """The lock on its tools; None: all are served."""
 
     def find_tools(self) -> Toolbox:
-        """Return the toolbox without the tools that the lock refuses."""
+        """Return the toolbox without tools that the lock refuses."""
         return self.box if self.lock is None else self.lock.check(self.box)
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The objects that the names in a file stand for."""
+    """The objects that a file's names refer to."""
 
     tools: Sequence[object] = ()
-    """Tools of programs."""
+    """Programs' tools."""
     boxes: Sequence[ServedBox] = ()
-    """Toolboxes of programs, whose tools bring their approval and limits."""
+    """Programs' toolboxes, whose tools keep their approval and limits."""
     hidden: frozenset[str] = frozenset()
-    """The names of tools of programs that the lock hides."""
+    """The names of program tools that the lock hides."""
     servers: Sequence[NamedClient] = ()
     """Servers, not started."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """The reviewer, the sinks and the ledger: settings of a toolbox."""
+    """The reviewer, sinks and ledger, as toolbox settings."""
     auth: Any = None
-    """The verifier of tokens that a file names."""
+    """The token verifier that a file names."""
     deps: Any = None
-    """What tools get as ``ToolContext.deps``."""
+    """The tools' ``ToolContext.deps``."""
 
 
 class Gateway:
     """Servers and tools behind one server; starts the servers.
 
-    :param settings: the settings of the file
-    :param parts: what its names stand for
+    :param settings: the file's settings
+    :param parts: the objects that its names refer to
     """
 
     def __init__(self, settings: GatewaySettings, parts: Parts) -> None:
@@ -294,11 +294,11 @@ class Gateway:
             {**settings.limits, **settings.approval.terms, **parts.settings},
             parts.hidden | refused,
         )
-        """The tools, as they are now."""
+        """The current tools."""
 
     def serve(self) -> None:
-        """Serve until the client leaves, or the program is interrupted."""
-        # Tools that cannot change are listed once.
+        """Serve until the client disconnects or the program is interrupted."""
+        # Immutable tools are listed only once.
         source = self.toolbox if self._servers else self.toolbox()
         offer = Offer(
             source,
@@ -312,9 +312,9 @@ class Gateway:
 
 
 def serve_as(offer: Offer, settings: GatewaySettings, auth: Any) -> None:
-    """Serve tools where a file says, until the client leaves, or the program is interrupted.
+    """Serve tools at a file's address, until the client disconnects or the program is interrupted.
 
-    :param auth: the verifier of tokens that the file names
+    :param auth: the token verifier that the file names
     """
     http = settings.http
     if http is None:
@@ -326,7 +326,7 @@ def serve_as(offer: Offer, settings: GatewaySettings, auth: Any) -> None:
 
 
 def build_client(server: ServerSettings, lock: ToolLock | None) -> NamedClient:
-    """Return the client of a server of a file; raise ToolConfigurationError if its options do not fit together."""
+    """Return the client for a file's server; raise ToolConfigurationError if its options conflict."""
     options: Any = {**server.options, "lock": lock}
     transport: Any = server.transport
     try:
@@ -341,7 +341,7 @@ def build_client(server: ServerSettings, lock: ToolLock | None) -> NamedClient:
 
 
 def _start(servers: Sequence[NamedClient]) -> list[NamedClient]:
-    """Start the servers, some at once; return those that run, and raise if one is missing that is required."""
+    """Start the servers concurrently; return the running ones, and raise if a required one failed."""
     with ThreadPoolExecutor(_STARTS_AT_ONCE) as pool:
         problems = list(pool.map(_try_start, servers))
     for server, problem in zip(servers, problems, strict=True):
@@ -367,6 +367,6 @@ def _check_prefixes(upstreams: Sequence[ClientUpstream]) -> None:
     for each in upstreams:
         if each.uri_prefix in known:
             raise ToolConfigurationError(
-                f"The servers {known[each.uri_prefix]!r:.80} and {each.name!r:.80} cannot be told apart; rename one"
+                f"The servers {known[each.uri_prefix]!r:.80} and {each.name!r:.80} have ambiguous names; rename one"
             )
         known[each.uri_prefix] = each.name

@@ -1,4 +1,4 @@
-"""The toolbox of a gateway: built again whenever the tools of a server behind it change."""
+"""A gateway's toolbox, rebuilt whenever an upstream server's tools change."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from toolsemble.review._rules.pattern import matches_name
 
 LOGGER = logging.getLogger("toolsemble.mcp")
 Offered: TypeAlias = tuple[MCPClient | None, object]
-"""A tool, and the server that it comes from; None for a tool of the gateway itself."""
+"""A tool and its server; None for the gateway's own tools."""
 _MOST_NAMES = 10_000
 
 
 class LiveToolbox:
-    """The tools of servers and of programs, as they are now; a function of the caller that ``serve`` takes.
+    """The current tools of servers and programs; a function of the caller for ``serve``.
 
-    :param own: tools that do not change
-    :param clients: the servers, which run
-    :param rules: settings for tools by their names
+    :param own: immutable tools
+    :param clients: the running servers
+    :param rules: tool settings by name
     :param approve: names and patterns of tools that need approval
-    :param settings: the settings of the toolbox
-    :param hidden: the names of tools that do not change, and that the lock hides
+    :param settings: the toolbox settings
+    :param hidden: the names of immutable tools that the lock hides
     """
 
     is_shared = True
@@ -57,7 +57,7 @@ class LiveToolbox:
         self._box = self._build(self._find_tools())
 
     def __call__(self, caller: object = None) -> Toolbox:
-        """Return the toolbox as it is now, the same for every caller."""
+        """Return the current toolbox, the same for every caller."""
         _ = caller
         with self._guard:
             tools = self._find_tools()
@@ -66,11 +66,11 @@ class LiveToolbox:
             return self._box
 
     def is_hidden_by_lock(self, name: str) -> bool:
-        """Return whether the lock of a server, or of the gateway, hides a tool of this name."""
+        """Return whether a server's or the gateway's lock hides a tool with this name."""
         return name in self._hidden or any(name in client.hidden for client in self._clients)
 
     def find_unused(self) -> list[str]:
-        """Return the patterns that match no tool now: probably mistakes."""
+        """Return the patterns that match no current tool: probably mistakes."""
         patterns = [*self._approve, *(rule.pattern for rule in self._rules if not rule.approve)]
         return [
             *find_unused(Toolbox(self._split(self._find_tools())), patterns),
@@ -78,11 +78,11 @@ class LiveToolbox:
         ]
 
     def _find_tools(self) -> list[Offered]:
-        """Return the tools of the gateway, then those of the servers in their order, each with its server."""
+        """Return the gateway's tools, then the servers' tools in order, each with its server."""
         return [*((None, tool) for tool in self._own), *((each, tool) for each in self._clients for tool in each)]
 
     def _rebuild(self, tools: list[Offered]) -> None:
-        """Build the toolbox again, without tools for which its settings are not valid."""
+        """Rebuild the toolbox, without tools that its settings do not fit."""
         try:
             self._box = self._build(tools)
         except ToolDefinitionError:
@@ -90,27 +90,27 @@ class LiveToolbox:
         self._seen = [tool for _, tool in tools]
 
     def _fits(self, client: MCPClient | None, tool: object) -> bool:
-        """Return whether a tool can be in the toolbox; report the reason if it cannot."""
+        """Return whether the toolbox can contain a tool; log the reason if not."""
         try:
             for part in _split_tool(tool):
                 Toolbox([self._apply(part)], **self._settings)
         except ToolDefinitionError as problem:
-            LOGGER.warning("A tool of %s is left out: %s", "the gateway" if client is None else client.name, problem)
+            LOGGER.warning("Skipped a tool of %s: %s", "the gateway" if client is None else client.name, problem)
             return False
         return True
 
     def _build(self, tools: list[Offered]) -> Toolbox:
         parts = [self._apply(part) for part in self._split(tools) if not self._is_hidden(part)]
-        # The tool of a server may come later: its name must not fail until then.
+        # A server's tool may appear later: its name must not be an error until then.
         approve = [_to_pattern(each) if self._clients else each for each in self._approve] or None
         box = Toolbox(parts, approve=approve, **self._settings)
         self._seen = [tool for _, tool in tools]
         return box
 
     def _split(self, tools: Sequence[Offered]) -> list[Toolbox]:
-        """Return a toolbox for each tool, so that each can have limits of its own; an object may have several.
+        """Return a toolbox for each tool, so that each can have its own limits; an object may have several.
 
-        A tool of a server is left out if its name belongs to another one.
+        A server's tool is skipped if its name belongs to another server.
         """
         parts = [(client, part) for client, tool in tools for part in _split_tool(tool)]
         self._assign_names(parts)
@@ -123,10 +123,10 @@ class LiveToolbox:
         return kept
 
     def _assign_names(self, parts: Sequence[tuple[MCPClient | None, Toolbox]]) -> None:
-        """Assign each name to the first one that has it, for as long as the gateway runs.
+        """Assign each name to its first owner while the gateway runs.
 
-        A server that is restarted, or hides a tool for a while, must find its names as they were: otherwise, another
-        server could take its place.
+        A server that restarts, or hides a tool temporarily, must keep its names: otherwise, another server could take
+        them over.
         """
         current = {part.names[0] for _, part in parts}
         if len(self._owners) > _MOST_NAMES:
@@ -139,14 +139,14 @@ class LiveToolbox:
         if (client.name, name) not in self._reported and len(self._reported) < _MOST_NAMES:
             self._reported.add((client.name, name))
             of = "the gateway itself" if owner is None else f"the server {owner.name!r}"
-            LOGGER.warning("The tool %r of the server %r is left out: the name belongs to %s", name, client.name, of)
+            LOGGER.warning("The tool %r of the server %r is skipped: the name belongs to %s", name, client.name, of)
 
     def _is_hidden(self, part: Toolbox) -> bool:
         names = part.registered(part.names[0]).definition.names
         return any(rule.hide and matches_name(rule.pattern, name) for rule in self._rules for name in names)
 
     def _apply(self, part: Toolbox) -> Toolbox:
-        """Return a tool with the limits of all rules that match its name."""
+        """Return a tool with the limits of all matching rules."""
         for rule in self._rules:
             if rule.settings and fnmatchcase(part.names[0], rule.pattern):
                 part = Toolbox([part], **rule.settings)
@@ -154,7 +154,7 @@ class LiveToolbox:
 
 
 def find_unused(box: Toolbox, patterns: Sequence[str]) -> list[str]:
-    """Return the patterns that match no tool of a toolbox; none, if an agent in it has tools that are not known.
+    """Return the patterns that match no tool in a toolbox; none if a nested agent's tools are unknown.
 
     >>> from toolsemble import Toolbox, tool
     >>> @tool

@@ -1,4 +1,4 @@
-"""The settings of a gateway, as ``toolsemble.toml`` has them."""
+"""A gateway's settings, as in ``toolsemble.toml``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class ServerSettings:
     """A server behind the gateway."""
 
     name: str
-    """Its name, by which its tools, prompts and resources are prefixed."""
+    """Its name, which prefixes its tools, prompts and resources."""
     command: str = ""
     """The program; "" for a URL."""
     args: tuple[str, ...] = ()
@@ -25,13 +25,13 @@ class ServerSettings:
     """A bearer token for the URL."""
     transport: str = "http"
     options: Mapping[str, Any] = field(default_factory=dict)
-    """The options of its client."""
+    """Its client's options."""
     resources: tuple[str, ...] | bool = True
-    """Whether its resources are passed on, or patterns of their URIs."""
+    """Whether to forward its resources, or patterns of their URIs."""
     prompts: tuple[str, ...] | bool = True
-    """Whether its prompts are passed on, or patterns of their names."""
+    """Whether to forward its prompts, or patterns of their names."""
     required: bool = True
-    """Whether the gateway does not start without it."""
+    """Whether the gateway refuses to start without it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,11 @@ class ToolRule:
 
     pattern: str
     hide: bool = False
-    """Whether they are left out."""
+    """Whether to hide them."""
     approve: bool = False
     """Whether their calls need approval."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Limits: settings of a toolbox."""
+    """Limits, as toolbox settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,23 +56,23 @@ class ApprovalSettings:
     reviewer: str = "client"
     """``"client"``, ``"reject"``, ``"queue"``, or the ``module:attribute`` of a reviewer."""
     file: str = ""
-    """The file of the queue."""
+    """The queue's file."""
     terms: Mapping[str, Any] = field(default_factory=dict)
-    """The terms of approval: settings of a toolbox."""
+    """Approval settings, as toolbox settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkSettings:
-    """The receivers of the events of calls."""
+    """The receivers of call events."""
 
     trace: str | None = None
-    """The file to which events are appended."""
+    """The file to append events to."""
     console: bool = False
     """Whether events are written to standard error."""
     opentelemetry: bool = False
     """Whether calls become spans."""
     custom: tuple[str, ...] = ()
-    """The ``module:attribute`` of further sinks."""
+    """The ``module:attribute`` of additional sinks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,20 +81,20 @@ class AccessToken:
 
     token: str = field(repr=False)
     subject: str | None = None
-    """The user of the token; None: the token is a user of its own. Two tokens may name the same user."""
+    """The token's user; None: a separate user. Two tokens may name the same user."""
     client: str = "gateway"
-    """The client program of the token."""
+    """The token's client program."""
     scopes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
-    """The address of the gateway, and the clients that may reach it."""
+    """The gateway's address, and its permitted clients."""
 
     address: str
     allowed_hosts: tuple[str, ...] = ()
     tokens: tuple[AccessToken, ...] = ()
-    """The tokens that are accepted; none: everyone is."""
+    """The accepted tokens; empty: no authentication."""
     auth: str | None = None
     """The ``module:attribute`` of a ``TokenVerifier``, instead of tokens."""
     issuer_url: str | None = None
@@ -107,24 +107,24 @@ class LockSettings:
 
     file: str
     actions: Mapping[str, str] = field(default_factory=dict)
-    """``changed``, ``added``, ``removed`` and ``first``, as a ``ToolLock`` takes them."""
+    """``changed``, ``added``, ``removed`` and ``first``, as for ``ToolLock``."""
 
 
 @dataclass(frozen=True, slots=True)
 class GatewaySettings:
-    """All settings of a gateway."""
+    """A gateway's settings."""
 
     name: str | None = None
     instructions: str = ""
     targets: tuple[str, ...] = ()
-    """Targets of the command line, such as ``my_tools.py`` or ``mcp:./mcp.json``."""
+    """Command-line targets, such as ``my_tools.py`` or ``mcp:./mcp.json``."""
     servers: tuple[ServerSettings, ...] = ()
     rules: tuple[ToolRule, ...] = ()
     approval: ApprovalSettings = ApprovalSettings()
     limits: Mapping[str, Any] = field(default_factory=dict)
-    """Limits of all tools together: settings of a toolbox."""
+    """Limits for all tools together, as toolbox settings."""
     ledger: str | None = None
-    """The file of the effect ledger."""
+    """The effect ledger's file."""
     sinks: SinkSettings = SinkSettings()
     http: HttpSettings | None = None
     """None: standard input and output."""

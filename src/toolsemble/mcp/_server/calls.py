@@ -1,4 +1,4 @@
-"""Lists and calls of tools for the clients of a server, with progress."""
+"""Tool listings and calls for a server's clients, with progress."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _HINTS = {
 
 
 class Listing:
-    """The tools of one toolbox as clients see them; each part is created when it is first needed."""
+    """One toolbox's tools as clients see them; each part is created on first use."""
 
     def __init__(self, box: Toolbox) -> None:
         self.box = box
@@ -56,11 +56,11 @@ class Listing:
 
     @cached_property
     def has_locks(self) -> bool:
-        """Whether there are tools that a lock may refuse while they are served."""
+        """Whether a lock may refuse some tools while they are served."""
         return any(is_lockable(tool) for tool in self.box)
 
     def show(self) -> mcp_types.ListToolsResult:
-        """Return the result of ``tools/list`` without the tools that a lock refuses now."""
+        """Return the result of ``tools/list`` without tools that a lock currently refuses."""
         if not self.has_locks:
             return self.result
         return mcp_types.ListToolsResult(
@@ -69,11 +69,11 @@ class Listing:
 
     @cached_property
     def header_schemas(self) -> dict[str, dict[str, Any]]:
-        """The schemas that name headers, by tool; the SDK compares the headers of each call with them."""
+        """The schemas that name headers, by tool; the SDK checks each call's headers against them."""
         return {each.name: each.input_schema for each in self.result.tools if names_header(each.input_schema)}
 
     def output(self, name: str) -> OutputSchema | None:
-        """Return the output schema of a tool; None if it declares no type, or its text is limited."""
+        """Return a tool's output schema; None if it declares no type, or its text is limited."""
         if name not in self._outputs:
             self._outputs[name] = find_output(self.box.registered(name))
         return self._outputs[name]
@@ -95,7 +95,7 @@ class Listing:
 
 
 def _add_settings(listed: mcp_types.Tool, settings: Mapping[str, Any]) -> mcp_types.Tool:
-    """Return a tool with the keys of its metadata for MCP; those that the protocol does not know are left out."""
+    """Return a tool with its MCP metadata, without keys unknown to the protocol."""
     if not settings:
         return listed
     try:
@@ -117,13 +117,13 @@ def _annotations(metadata: Mapping[str, Any]) -> mcp_types.ToolAnnotations | Non
 
 
 _MOST_WAITING = 64
-_STEP = 1000  # reports without a fraction move by this part of what is left
+_STEP = 1000  # reports without a fraction advance by this share of the remainder
 
 
 class ProgressReporter:
-    """A watcher that sends the progress of a call to the client that asked for it.
+    """A watcher that sends a call's progress to a client that requested it.
 
-    The protocol demands increasing numbers, so reports that do not increase are dropped. If a tool reports faster than
+    The protocol requires increasing numbers, so reports that do not increase are dropped. If a tool reports faster than
     the client reads, the oldest reports are dropped.
     """
 
@@ -163,7 +163,7 @@ class ProgressReporter:
             try:
                 await self._exchange.report_progress(progress, total, message or None)
             except Exception:
-                # A client that is gone must not fail the call.
+                # A disconnected client must not fail the call.
                 LOGGER.debug("progress was not sent", exc_info=True)
 
     async def finish(self) -> None:
@@ -174,7 +174,7 @@ class ProgressReporter:
 
 _MOST_LISTINGS = 64
 _LONGEST_NAME = 128
-# Not the target that is pinned: it may be the command line of a server, which is for the log.
+# Not the pinned target: it may be a server's command line, which belongs in the log.
 _REVIEW = "its operator can review it with 'toolsemble lock --check', and pin it with 'toolsemble lock'"
 _OUTSIDE: ToolContext[Any] = ToolContext()
 
@@ -182,11 +182,11 @@ _OUTSIDE: ToolContext[Any] = ToolContext()
 class ToolCalls:
     """The handlers of ``tools/list`` and ``tools/call``.
 
-    :param source: finds the toolbox of a caller
-    :param parking: the calls that wait for answers
-    :param expose_errors: which error messages clients see, unless the toolbox shows fewer
-    :param is_hidden: returns whether a lock hides a tool of this name, other than the lock of the source
-    :param deps: what tools get as ``ToolContext.deps``
+    :param source: finds a caller's toolbox
+    :param parking: the calls waiting for answers
+    :param expose_errors: which error messages clients see, unless the toolbox exposes fewer
+    :param is_hidden: returns whether a lock other than the source's hides a tool with this name
+    :param deps: the tools' ``ToolContext.deps``
     """
 
     def __init__(
@@ -201,35 +201,35 @@ class ToolCalls:
         self._is_hidden = is_hidden
         self._deps = deps
         self.listeners: Listeners | None = None
-        """The clients that are told when the tools change; None if they do not."""
+        """The clients to notify of changed tools; None if the tools cannot change."""
         self._parking = parking
         self._expose_errors = expose_errors
         self._listings: dict[int, Listing] = {}
 
     @property
     def can_change(self) -> bool:
-        """Whether the tools come from a function of the caller, or a lock may refuse some of them later."""
+        """Whether the tools come from a function of the caller, or a lock may refuse some later."""
         fixed = self._source.fixed
         return fixed is None or self._list(fixed).has_locks
 
     async def list_tools(self, request: ServerRequestContext[Any, Any], _: Any) -> Any:
-        """Return the tools of the caller."""
+        """Return the caller's tools."""
         listed = await self.list_now(current_caller())
         if self.listeners is not None:
             self.listeners.record("tools", request, listed)
         return listed
 
     async def list_now(self, caller: Caller) -> mcp_types.ListToolsResult:
-        """Return the tools of a caller as they are now."""
+        """Return a caller's current tools."""
         return self._list(await self._source.find(caller)).show()
 
     def find_header_schema(self, name: str) -> dict[str, Any] | None:
-        """Return the schema of a tool that names headers; None if it names none, or the tools differ by caller."""
+        """Return a tool's schema if it names headers; None if not, or if tools differ by caller."""
         box = self._source.shared
         return None if box is None else self._list(box).header_schemas.get(name)
 
     async def call_tool(self, request: ServerRequestContext[Any, Any], params: mcp_types.CallToolRequestParams) -> Any:
-        """Return the result of a call, or the questions that its client has to answer first."""
+        """Return a call's result, or questions that its client must answer first."""
         caller = current_caller()
         box = await self._source.find(caller)
         self._check_name(box, params.name)
@@ -243,7 +243,7 @@ class ToolCalls:
                 self.listeners.check_caller(caller)
 
     def _check_name(self, box: Toolbox, name: str) -> None:
-        """Raise the error of the protocol if there is no tool of this name, or a lock refuses it."""
+        """Raise the protocol's error if there is no tool with this name, or a lock refuses it."""
         if name not in box:
             if self._source.is_hidden(box, name) or self._is_hidden(name):
                 raise MCPError(
@@ -261,11 +261,11 @@ class ToolCalls:
         return self._write_result(box, reply)
 
     def _write_result(self, box: Toolbox, reply: ToolReply) -> dict[str, Any]:
-        """Return the result of a call, with structured content if the tool declares a type."""
+        """Return a call's result, with structured content if the tool declares a type."""
         output = None if reply.is_error else self._list(box).output(reply.call.name)
         if output is None:
             content = reply.to_mcp()
-            content.pop("structuredContent", None)  # the listing says nothing about it
+            content.pop("structuredContent", None)  # the listing does not include it
             return {"resultType": "complete", **content}
         try:
             return {"resultType": "complete", **reply.to_mcp(), "structuredContent": output.read(reply.result)}
@@ -275,7 +275,7 @@ class ToolCalls:
             return {"resultType": "complete", **ToolReply(reply.call, failure).to_mcp()}
 
     def _list(self, box: Toolbox) -> Listing:
-        """Return the listing of a toolbox; kept, because a call needs it as well."""
+        """Return a toolbox's listing; cached, because calls need it too."""
         listing = self._listings.get(id(box))
         if listing is None:
             if len(self._listings) >= _MOST_LISTINGS:
@@ -287,11 +287,11 @@ class ToolCalls:
 async def execute(
     box: Toolbox, call: ToolCall, caller: Caller, exchange: Exchange, expose_errors: Exposure, deps: Any = None
 ) -> ToolReply:
-    """Execute a call as the toolbox does, with the client's user as the reviewer if the toolbox has none."""
+    """Execute a call with the toolbox, with the client's user as the default reviewer."""
     if deps is None and (need := box.registered(call.name).definition.deps_need) is not None:
         problem = str(missing_deps(need))
         LOGGER.error("%s", problem)
-        return ToolReply(call, ToolResult.failure(problem))  # told to all clients: it has nothing of the server's data
+        return ToolReply(call, ToolResult.failure(problem))  # sent to all clients, because it contains no server data
     around = _OUTSIDE.derive(
         {
             "review": ElicitedReview(exchange),
@@ -309,10 +309,10 @@ async def execute(
         return await box.aexecute(call, memory_id=caller.memory_id, run_id=_run_id(exchange))
     except ExitEarlyError as stop:
         return ToolReply(call, ToolResult.failure(str(stop) or "The user stopped the call", error_kind="rejected"))
-    except SystemExit:  # of argparse or sys.exit in a tool, which must not end the server of all other callers
+    except SystemExit:  # from argparse or sys.exit in a tool, which must not stop the server for other callers
         LOGGER.exception("%s called sys.exit; the server goes on", call.name)
         return ToolReply(call, ToolResult.failure("The tool tried to end the program"))
-    except RunError as stopped:  # a normal outcome of an agent with a journal, which the client can act on
+    except RunError as stopped:  # a normal outcome of an agent with a journal that the client can act on
         return ToolReply(call, ToolResult.failure(str(stopped)))
     except ToolConfigurationError as problem:
         LOGGER.exception("%s could not be called", call.name)
@@ -327,23 +327,23 @@ async def execute(
 
 
 def _write_arguments(arguments: dict[str, Any]) -> str | dict[str, Any]:
-    """Return arguments as JSON text, several times faster than ToolCall does; as they are if that is not possible."""
+    """Return arguments as JSON text, several times faster than ToolCall; unchanged if that fails."""
     try:
         return to_json(arguments, inf_nan_mode="constants").decode()
-    except ValueError:  # half a character, which the toolbox refuses in words
+    except ValueError:  # a lone surrogate, which the toolbox rejects with a message
         return arguments
 
 
 def check_capability(exchange: Exchange, reply: ToolReply) -> None:
-    """Raise the error of the version 2026-07-28 for a call that failed because its client cannot be asked."""
+    """Raise the error of version 2026-07-28 for a call that failed because its client cannot be asked."""
     if reply.is_error and exchange.missing is not None and exchange.is_modern:
         data = {"requiredCapabilities": {exchange.missing: dict[str, Any]()}}
         raise MCPError(mcp_types.MISSING_REQUIRED_CLIENT_CAPABILITY, str(reply.result.error_message), data)
 
 
 def _run_id(exchange: Exchange) -> str:
-    """Return the id of the session that this server opened for the client, or a new id if there is none.
+    """Return the id of the session that this server opened for the client, else a new id.
 
-    Never a header: without a session, as since 2026-07-28, a client could name the run of another one.
+    Never a header: without a session, as since 2026-07-28, a client could name another client's run.
     """
     return connection_of(exchange.request).session_id or new_unnamed_run()

@@ -1,4 +1,4 @@
-"""Questions to the user of a client: approval of calls, and forms that a tool asks to be filled in."""
+"""Questions to a client's user: approval of calls, and tools' forms."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 from toolsemble._runtime.text import escape_lines
 from toolsemble._vocabulary.errors import ToolDefinitionError, ToolExecutionError
 from toolsemble.mcp._server.exchange import Exchange, find_exchange
-from toolsemble.review._request import Continue, Edit, ExitEarly, ReviewDecision, ReviewRequest, ReviewTiming
-from toolsemble.review._reviewer import Reviewer
+from toolsemble.review._request import Continue, Edit, ExitEarly, ReviewDecision, Reviewer, ReviewRequest, ReviewTiming
 
 _LONGEST = 50_000
 _NO_FORM = (
@@ -19,10 +18,10 @@ _NO_FORM = (
 
 
 class ElicitedReview(Reviewer):
-    """The reviewer of a served toolbox that has none: it asks the user of the client.
+    """The default reviewer of a served toolbox, which asks the client's user.
 
-    Only an accepted form with a checked box approves. The client passes the answer on, so it is the consent of the
-    client's user, and not of another person; a request for a role is therefore rejected.
+    Only an accepted form with a checked box approves. The client relays the answer, so it is the consent of the
+    client's user, not of another person; a request that requires a role is therefore rejected.
     """
 
     def __init__(self, exchange: Exchange) -> None:
@@ -47,7 +46,7 @@ class ElicitedReview(Reviewer):
 
 
 def _lines(request: ReviewRequest) -> Iterator[str]:
-    """Yield the parts of a question; invisible characters of a model's text are shown as escapes."""
+    """Yield a question's parts; invisible characters in a model's text are escaped."""
     if request.timing is ReviewTiming.DURING_EXECUTION:
         shown = request.arguments if request.arguments != request.description else None
         parts = [f"{request.tool_name} asks:", request.description, request.arguments_text if shown else ""]
@@ -73,7 +72,7 @@ def _approval_form(request: ReviewRequest) -> dict[str, Any]:
 
 
 def _read_decision(answer: Any, request: ReviewRequest) -> ReviewDecision:
-    """Return the decision in an answer; anything but an accepted form with ``approve`` true is a rejection."""
+    """Return an answer's decision; anything but an accepted form with ``approve`` true is a rejection."""
     action = getattr(answer, "action", None)
     content = getattr(answer, "content", None) or {}
     if action != "accept" or content.get("approve") is not True:
@@ -87,14 +86,14 @@ def _read_decision(answer: Any, request: ReviewRequest) -> ReviewDecision:
 
 
 async def elicit(message: str, form: Mapping[str, Any], *, key: str | None = None) -> dict[str, Any] | None:
-    """Ask the user of the client to fill in a form; return its fields, or None if the user declines.
+    """Ask the client's user to fill in a form; return its fields, or None if the user declines.
 
-    For tools, prompts and resources that are served by MCP, in every version of the protocol. The fields are checked
-    against the form; missing ones that have a default get it.
+    For tools, prompts and resources served over MCP, in every protocol version. The fields are validated against the
+    form; missing fields get their default.
 
     :param message: the question
     :param form: a JSON Schema: an object whose properties are texts, numbers, booleans and choices
-    :param key: the name of the question in the version 2026-07-28; default: a new one
+    :param key: the question's name in version 2026-07-28; default: a new one
 
     >>> import asyncio
     >>> asyncio.run(elicit("Which branch?", {"type": "object", "properties": {"branch": {"type": "string"}}}))

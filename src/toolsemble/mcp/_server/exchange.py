@@ -1,4 +1,4 @@
-"""One request of a client: its caller, its session, and what may be sent back."""
+"""A client's request: its caller, its session, and messages back to the client."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _NO_CLAIMS: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The user and the program that call a served tool; the fields are empty without authentication.
+    """The user and client program that call a served tool; empty without authentication.
 
-    It has no token, so that no tool can pass one on.
+    It has no token, so that no tool can forward one.
 
     >>> Caller(subject="ada", scopes=("read",)).memory_id
     'ada'
@@ -38,15 +38,15 @@ class Caller:
     client_id: str | None = None
     """The client program, from the verified token; None without one."""
     scopes: tuple[str, ...] = ()
-    """The scopes of the token."""
+    """The token's scopes."""
     claims: Mapping[str, Any] = field(default_factory=lambda: _NO_CLAIMS, hash=False)
-    """Further claims of the token."""
+    """Other claims of the token."""
 
     @property
     def memory_id(self) -> str | None:
-        """The memory id of the caller's calls: the user, else ``client:`` and the client; None: that of the toolbox.
+        """The memory id of the caller's calls: the user, else ``client:`` and the client; None: the toolbox's.
 
-        No user shares it with a client of the same name, whatever the two are called.
+        A user and a client of the same name never share it.
 
         >>> [caller.memory_id for caller in (Caller("ada"), Caller(client_id="ada"), Caller("client:ada"))]
         ['ada', 'client:ada', 'subject:client:ada']
@@ -57,7 +57,7 @@ class Caller:
 
     @property
     def identity(self) -> tuple[str | None, ...]:
-        """What tells callers apart: the client, the issuer of the token, and the user."""
+        """The caller's identity: client, token issuer, and user."""
         issuer = self.claims.get("iss")
         return self.client_id, None if issuer is None else str(issuer), self.subject
 
@@ -66,7 +66,7 @@ _NOBODY = Caller()
 
 
 def current_caller() -> Caller:
-    """Return the caller of the request that is handled in this context.
+    """Return the caller of the current request.
 
     >>> current_caller()
     Caller(subject=None, client_id=None, scopes=(), claims=mappingproxy({}))
@@ -80,7 +80,7 @@ def current_caller() -> Caller:
 
 
 Level: TypeAlias = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
-"""The levels of log messages, as syslog has them."""
+"""The log levels, as in syslog."""
 
 _CAPABILITIES = {
     "elicitation/create": "elicitation",
@@ -93,13 +93,13 @@ _T = TypeVar("_T")
 
 
 class MissingCapabilityError(ToolExecutionError):
-    """The client did not declare the capability that a request to it needs."""
+    """Signals that the client did not declare a required capability."""
 
 
 class Exchange:
-    """The request of a client that a call belongs to, and the way to ask this client; usable from any thread.
+    """The client request of a call, for asking that client; usable from any thread.
 
-    This one sends its requests at once, as the protocol allows up to the version 2025-11-25.
+    This class sends requests immediately, as the protocol allows up to version 2025-11-25.
     """
 
     def __init__(self, request: ServerRequestContext[Any, Any]) -> None:
@@ -110,7 +110,7 @@ class Exchange:
 
     @property
     def is_modern(self) -> bool:
-        """Whether the client speaks a version in which servers send no requests: 2026-07-28 or later."""
+        """Whether the protocol version forbids server requests: 2026-07-28 or later."""
         from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
         return self.request.protocol_version in MODERN_PROTOCOL_VERSIONS
@@ -120,11 +120,11 @@ class Exchange:
         """Whether the client can show a form to its user."""
         declared = self.request.session.client_capabilities
         elicitation = None if declared is None else declared.elicitation
-        # An empty object means forms: the first version of the protocol knew nothing else.
+        # An empty object means forms, the only mode of the first protocol version.
         return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
 
     def has_capability(self, method: str) -> bool:
-        """Return whether the client declared that it answers a method."""
+        """Return whether the client declared support for a method."""
         if method == "elicitation/create":
             return self.can_elicit
         return getattr(self.request.session.client_capabilities, _CAPABILITIES[method], None) is not None
@@ -139,7 +139,7 @@ class Exchange:
         return await self.on_loop(self._send(request, key))
 
     async def on_loop(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Run work on the event loop of the server; a sync tool asks in another one."""
+        """Run work on the server's event loop; a sync tool asks from another one."""
         if asyncio.get_running_loop() is self._loop:
             return await work
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
@@ -147,12 +147,12 @@ class Exchange:
     async def _send(self, request: InputRequest, key: str | None) -> Any:
         from mcp.shared.message import ServerMessageMetadata
 
-        _ = key  # only a request that is returned has one
+        _ = key  # only returned requests have one
         related = ServerMessageMetadata(related_request_id=self.request.request_id)
         return await self.request.session.send_request(request, _result_type(request.method), metadata=related)
 
     async def log(self, level: Level, data: Any) -> None:
-        """Send a log message with the current request, if its client wants messages of this level."""
+        """Send a log message with the current request, if its client requested this level."""
         from mcp.server.connection import allowed_log_levels
         from mcp_types import LoggingMessageNotification, LoggingMessageNotificationParams
 
@@ -164,7 +164,7 @@ class Exchange:
             await self.on_loop(request.session.send_notification(message, request.request_id))
 
     async def report_progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """Send the progress of the call with the current request; drop it while there is none."""
+        """Send the call's progress with the current request; drop it while there is none."""
         if self.is_attached:
             await self.request.session.report_progress(progress, total, message)
 
@@ -174,7 +174,7 @@ _current: ContextVar[Exchange | None] = ContextVar("toolsemble.mcp.exchange", de
 
 @contextmanager
 def use_exchange(exchange: Exchange) -> Iterator[None]:
-    """Make an exchange the one that :func:`ask_client` uses in the block."""
+    """Use an exchange for :func:`ask_client` within the block."""
     token = _current.set(exchange)
     try:
         yield
@@ -183,13 +183,13 @@ def use_exchange(exchange: Exchange) -> Iterator[None]:
 
 
 async def ask_client(request: InputRequest, *, key: str | None = None) -> Any:
-    """Send a request to the client of the current call, and return its answer; for tools that are served by MCP.
+    """Send a request to the current call's client, and return its answer; for tools served over MCP.
 
-    It works in every version of the protocol: where servers cannot send requests, the call waits until the client
-    sends it again with the answer. If the client does not declare the capability, the request that it made fails.
+    It works in every protocol version: if servers cannot send requests, the call waits until the client sends it again
+    with the answer. If the client did not declare the capability, its own request fails.
 
     :param request: a request of the SDK: ``ElicitRequest``, ``CreateMessageRequest`` or ``ListRootsRequest``
-    :param key: the name of the question in the version 2026-07-28; default: a new one
+    :param key: the question's name in version 2026-07-28; default: a new one
 
     >>> import asyncio
     >>> from mcp_types import ListRootsRequest
@@ -202,7 +202,7 @@ async def ask_client(request: InputRequest, *, key: str | None = None) -> Any:
 
 
 async def log_to_client(level: Level, data: Any) -> None:
-    """Send a log message to the client of the current call; outside of a call served by MCP, do nothing.
+    """Send a log message to the current call's client; do nothing outside a call served over MCP.
 
     :param level: "debug", "info", "notice", "warning", "error", "critical", "alert" or "emergency"
     :param data: a text, or any JSON value
@@ -216,7 +216,7 @@ async def log_to_client(level: Level, data: Any) -> None:
 
 
 def find_exchange(user: str) -> Exchange:
-    """Return the exchange of the current call; raise ToolConfigurationError if it is not served by MCP."""
+    """Return the current call's exchange; raise ToolConfigurationError if it is not served over MCP."""
     exchange = _current.get()
     if exchange is None:
         raise ToolConfigurationError(f"{user} works only in tools, prompts and resources served by MCP")
@@ -224,13 +224,13 @@ def find_exchange(user: str) -> Exchange:
 
 
 async def set_log_level(request: ServerRequestContext[Any, Any], params: Any) -> dict[str, Any]:
-    """Handle ``logging/setLevel``: keep the least level that this connection wants."""
+    """Handle ``logging/setLevel``: store this connection's minimum level."""
     connection_of(request).state[_LOG_LEVEL] = params.level
     return {}
 
 
 def connection_of(request: ServerRequestContext[Any, Any]) -> Any:
-    """Return the connection of a request, with its state and what is done at its end."""
+    """Return a request's connection, with its state and cleanup."""
     return request.session._connection  # noqa: SLF001 - the SDK has no public way to it
 
 

@@ -30,16 +30,16 @@ _HOST_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789.-_[]:")
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The rules of access to a server over HTTP."""
+    """The access rules of a server over HTTP."""
 
     allowed_hosts: Iterable[str] = ()
-    """The names under which it is reached, without ports; loopback is always allowed."""
+    """Its host names, without ports; loopback is always allowed."""
     auth: TokenVerifier | None = None
     """Verifies bearer tokens; None: no authentication."""
     issuer_url: str | None = None
     """The authorization server that issues the tokens."""
     resource_url: str | None = None
-    """The URL of this server, as the tokens name it."""
+    """This server's URL, as in the tokens."""
 
     def __post_init__(self) -> None:
         if isinstance(self.allowed_hosts, str):
@@ -54,9 +54,9 @@ class Access:
 
 
 class McpApplication:
-    """An ASGI application that serves tools at ``/mcp``; mount it, and run its :meth:`lifespan` with that of the host.
+    """An ASGI application that serves tools at ``/mcp``; mount it, and run its :meth:`lifespan` with the host's.
 
-    Run by itself, it handles the lifespan alone.
+    A standalone application handles its own lifespan.
     """
 
     def __init__(self, offer: Offer, access: Access) -> None:
@@ -64,12 +64,12 @@ class McpApplication:
         self._access = access
         self._hosts = Hosts.build(access.allowed_hosts, addresses=False)
         self._app: Starlette | None = None
-        # Bad definitions and settings are reported here, and not at the first request.
+        # Report invalid definitions and settings here, not on the first request.
         _build_app(build_server(offer, "declared"), access)
 
     @asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncIterator[None]:
-        """Start the server for the time of the block: pass it to Starlette or FastAPI as ``lifespan``.
+        """Run the server during the block: pass it to Starlette or FastAPI as ``lifespan``.
 
         It can be started again after it has ended.
         """
@@ -84,7 +84,7 @@ class McpApplication:
                 self._app = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request, or the lifespan of the application that this is."""
+        """Handle a request, or the application's lifespan."""
         if scope["type"] == "lifespan":
             await Starlette(lifespan=self._run_lifespan)(scope, receive, send)
             return
@@ -96,9 +96,9 @@ class McpApplication:
         await app(scope, receive, send)
 
     def _check_headers(self, headers: Headers) -> Response | None:
-        """Return the refusal of a request for another name, or with two lengths.
+        """Return the rejection of a request with a foreign host, or with two lengths.
 
-        The SDK checks the names as well, but takes any text after a colon for a port.
+        The SDK also checks host names, but accepts any text after a colon as a port.
         """
         if not self._hosts.accepts(headers.get("host", "")):
             return Response("Invalid Host header", 421)
@@ -121,7 +121,7 @@ def _build_app(server: Any, access: Access) -> Starlette:
         transport_security=transport_security(access.allowed_hosts), auth=settings, token_verifier=access.auth
     )
     if access.auth is not None and settings is None:
-        # Without the URLs of OAuth, the SDK does not read tokens by itself.
+        # Without OAuth URLs, the SDK does not read tokens itself.
         app.add_middleware(AuthContextMiddleware)
         app.add_middleware(AuthenticationMiddleware, backend=BearerAuthBackend(access.auth))
     return app
@@ -132,7 +132,7 @@ def _auth_settings(access: Access) -> AuthSettings | None:
         return None
     urls = {"issuer_url": access.issuer_url, "resource_server_url": access.resource_url}
     try:
-        # From texts: an issuer is compared as it is written, and a URL object would get a slash at its end.
+        # From texts: an issuer is compared verbatim, and a URL object would add a trailing slash.
         return AuthSettings.model_validate({**urls, "validate_token_resource": True})
     except ValidationError as problem:
         wrong = problem.errors()[0]
@@ -140,7 +140,7 @@ def _auth_settings(access: Access) -> AuthSettings | None:
 
 
 def transport_security(allowed_hosts: Iterable[str]) -> TransportSecuritySettings:
-    """Return the hosts and origins that requests may name: loopback, and those that are allowed, with any port.
+    """Return the permitted hosts and origins: loopback and allowed hosts, with any port.
 
     >>> transport_security(["tools.example.com"]).allowed_hosts[-2:]
     ['tools.example.com', 'tools.example.com:*']
@@ -152,7 +152,7 @@ def transport_security(allowed_hosts: Iterable[str]) -> TransportSecuritySetting
 
 
 def check_address(address: str, allowed_hosts: Iterable[str]) -> tuple[str, int]:
-    """Return the host and the port to listen at; raise ToolConfigurationError if other machines reach it unnamed.
+    """Return the host and port to listen on; raise ToolConfigurationError for a public address without host names.
 
     >>> check_address("127.0.0.1:8000", ())
     ('127.0.0.1', 8000)
@@ -166,6 +166,9 @@ def check_address(address: str, allowed_hosts: Iterable[str]) -> tuple[str, int]
     return host, port
 
 
+_MAX_PORT = 65535
+
+
 def split_address(address: str) -> tuple[str, int]:
     """Return the host and the port of an address such as ``127.0.0.1:8000`` or ``[::1]:8000``.
 
@@ -173,13 +176,13 @@ def split_address(address: str) -> tuple[str, int]:
     ('::1', 8000)
     """
     host, _, port = address.rpartition(":")
-    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:  # noqa: PLR2004 - the largest port
+    if not host or not port.isascii() or not port.isdigit() or int(port) > _MAX_PORT:
         raise ToolConfigurationError(f"http must be an address such as '127.0.0.1:8000', not {address!r:.80}")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only programs of this machine reach a host.
+    """Return whether a host is reachable only from this machine.
 
     >>> is_loopback("localhost"), is_loopback("::1"), is_loopback("0.0.0.0")
     (True, True, False)
@@ -193,7 +196,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _check_host(name: object) -> str:
-    """Return a name for the Host header in lower case; raise if it has a port, a scheme or a wildcard."""
+    """Return a Host header name in lower case; raise if it has a port, a scheme or a wildcard."""
     text = name.lower() if isinstance(name, str) else ""
     has_port = ":" in text and not text.startswith("[")
     if not text or has_port or not _HOST_CHARACTERS.issuperset(text):

@@ -1,6 +1,6 @@
-"""Clients that wait for changes of lists and resources, and what they are sent.
+"""Change notifications for clients that subscribed to lists and resources.
 
-Up to the version 2025-11-25, a client that has listed something is told through its session. From 2026-07-28 on, it
+Up to version 2025-11-25, a client that has listed something is notified through its session. From 2026-07-28 on, it
 listens: the request ``subscriptions/listen`` stays open, and changes are sent on it.
 """
 
@@ -26,7 +26,7 @@ from toolsemble.mcp._changes import follow_changes
 from toolsemble.mcp._server.exchange import Caller, connection_of, current_caller, find_exchange
 
 Lister: TypeAlias = Callable[[Caller], Awaitable[Any]]
-"""Returns a list as a caller sees it now."""
+"""Returns a caller's current list."""
 
 LOGGER = logging.getLogger("toolsemble.mcp")
 _EVENTS: Mapping[str, Callable[[], Any]] = {
@@ -41,55 +41,55 @@ _SENDERS: Mapping[str, Callable[[ServerSession], Awaitable[None]]] = {
 }
 _MOST = 1000
 _MOST_OF_A_CALLER = 100
-_PAUSE = 0.2  # seconds between two notifications: a function whose tools always differ must not cause a storm
-_PATIENCE = 5.0  # seconds for a client to take a notification
+_PAUSE = 0.2  # seconds between notifications: a function whose tools always differ must not cause a storm
+_PATIENCE = 5.0  # send timeout of a notification, in seconds
 _LONGEST_LISTING = 30.0
 
 
 class ChangingList(Protocol):
-    """The handlers of a list that may change."""
+    """The handlers of a changeable list."""
 
     listeners: Listeners | None
-    """The clients that are told; None if the list does not change."""
+    """The clients to notify; None if the list cannot change."""
 
     @property
     def can_change(self) -> bool:
-        """Whether the list is not always the same."""
+        """Whether the list can change."""
         ...
 
     async def list_now(self, caller: Caller) -> Any:
-        """Return the list of a caller as it is now; only compared."""
+        """Return a caller's current list, for comparison."""
         ...
 
 
 class Audience:
-    """The clients of one caller, and the lists that they were shown last."""
+    """One caller's clients, and the lists last sent to them."""
 
     def __init__(self, caller: Caller) -> None:
         self.caller = caller
         self.bus = subscriptions.InMemorySubscriptionBus()
         self.answer = subscriptions.ListenHandler(self.bus, max_subscriptions=_MOST)
         self.streams = 0
-        """How many requests listen."""
+        """The number of listening requests."""
         self.sessions: dict[int, ServerSession] = {}
-        """The sessions of clients up to 2025-11-25, by connection."""
+        """The sessions of clients up to version 2025-11-25, by connection."""
         self.known: dict[str, Any] = {}
-        """The lists that were shown last."""
+        """The lists last sent."""
 
     @property
     def size(self) -> int:
-        """How many clients are told."""
+        """The number of subscribed clients."""
         return self.streams + len(self.sessions)
 
     async def notify(self, kind: str) -> None:
-        """Tell all clients that a list has changed."""
+        """Notify all clients of a changed list."""
         await self.bus.publish(_EVENTS[kind]())
         send = _SENDERS[kind]
         await asyncio.gather(*(send_patiently(send(session)) for session in self.sessions.values()))
 
 
 async def send_patiently(sending: Awaitable[None]) -> None:
-    """Send a notification; give up on a client that is gone, or that does not read."""
+    """Send a notification; give up if the client is gone or does not read."""
     try:
         async with asyncio.timeout(_PATIENCE):
             await sending
@@ -98,9 +98,9 @@ async def send_patiently(sending: Awaitable[None]) -> None:
 
 
 class Listeners:
-    """Tells clients that lists have changed; bounded for each caller, and in all.
+    """Notifies clients of changed lists; bounded per caller and in total.
 
-    :param lists: the lists that can change: functions of the caller, by kind ("tools", "resources" or "prompts")
+    :param lists: the changeable lists: functions of the caller, by kind ("tools", "resources" or "prompts")
     """
 
     def __init__(self, lists: Mapping[str, Lister]) -> None:
@@ -112,7 +112,7 @@ class Listeners:
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
-        """Follow announced changes for the time of the block; at its end, end all that listen."""
+        """Follow announced changes during the block; at its end, close all listeners."""
         stop = follow_changes(partial(self._note_announcement, asyncio.get_running_loop()))
         try:
             yield
@@ -125,7 +125,7 @@ class Listeners:
                 audience.answer.close()
 
     def _note_announcement(self, loop: asyncio.AbstractEventLoop) -> None:
-        with suppress(RuntimeError):  # the loop is closed: the block was left without its end
+        with suppress(RuntimeError):  # the loop is closed: the block was abandoned
             loop.call_soon_threadsafe(self._check_all)
 
     def _check_all(self) -> None:
@@ -133,19 +133,19 @@ class Listeners:
             self._check_soon(audience)
 
     async def listen(self, request: ServerRequestContext[Any, Any], params: Any) -> Any:
-        """Handle ``subscriptions/listen``: send changes until the client leaves."""
+        """Handle ``subscriptions/listen``: send changes until the client disconnects."""
         audience = self._find(current_caller())
         if audience is None or audience.streams >= _MOST_OF_A_CALLER or self._count() >= _MOST:
             raise MCPError(INTERNAL_ERROR, "Too many requests listen already; end one of them first")
         audience.streams += 1
-        self._check_soon(audience)  # the lists may have changed since they were shown
+        self._check_soon(audience)  # the lists may have changed since they were sent
         try:
             return await audience.answer(request, params)
         finally:
             audience.streams -= 1
 
     def record(self, kind: str, request: ServerRequestContext[Any, Any], shown: Any) -> None:
-        """Record a list that a client is shown; other clients of its caller are told if it has changed."""
+        """Record a list sent to a client; notify its caller's other clients if it has changed."""
         audience = self._find(current_caller()) if kind in self._lists else None
         if audience is None:
             return
@@ -154,13 +154,13 @@ class Listeners:
         self._compare(audience, kind, shown)
 
     def check_caller(self, caller: Caller) -> None:
-        """Look for changes after a call, which may have caused them."""
+        """Check for changes after a call, which may have caused them."""
         audience = self._audiences.get(caller.identity)
         if audience is not None:
             self._check_soon(audience)
 
     async def announce_resource(self, uri: str) -> None:
-        """Tell the clients that listen for a resource that it has changed."""
+        """Notify listening clients of a changed resource."""
         for audience in list(self._audiences.values()):
             await audience.bus.publish(subscriptions.ResourceUpdated(uri=uri))
 
@@ -169,13 +169,13 @@ class Listeners:
         if id(connection) in audience.sessions:
             return
         if len(audience.sessions) >= _MOST_OF_A_CALLER or self._count() >= _MOST:
-            LOGGER.warning("a client is not told about changes: too many clients are")
+            LOGGER.warning("a client is not notified of changes: too many clients are subscribed")
             return
         audience.sessions[id(connection)] = request.session
         connection.exit_stack.callback(audience.sessions.pop, id(connection), None)
 
     def _find(self, caller: Caller) -> Audience | None:
-        """Return the audience of a caller; None if there are too many that are told about changes."""
+        """Return a caller's audience; None if there are too many subscribers."""
         audience = self._audiences.get(caller.identity)
         if audience is None:
             if len(self._audiences) >= _MOST:
@@ -203,11 +203,11 @@ class Listeners:
 
     def _wake(self) -> None:
         if self._worker is None or self._worker.done():
-            # A context of its own: the caller of the current request is not that of all lists.
+            # A new context: the current request's caller does not apply to all lists.
             self._worker = asyncio.get_running_loop().create_task(self._work(), context=Context())
 
     async def _work(self) -> None:
-        """Check what is due, and notify, until there is nothing to do."""
+        """Check due callers and notify them, until idle."""
         while self._due or self._changed:
             due, self._due = self._due, set()
             for audience in due:
@@ -221,17 +221,17 @@ class Listeners:
             try:
                 async with asyncio.timeout(_LONGEST_LISTING):
                     self._compare(audience, kind, await list_now(audience.caller))
-            except Exception:  # the function of the caller belongs to the user
+            except Exception:  # user code: the function of the caller
                 LOGGER.warning("the %s of a caller cannot be listed", kind, exc_info=True)
 
 
 SUBSCRIPTIONS = "toolsemble.subscriptions"
-"""Where the subscriptions of a server are, in what lives as long as it does."""
+"""The key of a server's subscriptions in its lifespan state."""
 _MOST_SUBSCRIPTIONS = 10_000
 
 
 class Subscriptions:
-    """The connections that want to know when a resource changes, by its URI; bounded."""
+    """The connections subscribed to resources, by URI; bounded."""
 
     def __init__(self, listeners: Listeners) -> None:
         self._listeners = listeners
@@ -239,7 +239,7 @@ class Subscriptions:
         self._count = 0
 
     def add(self, request: ServerRequestContext[Any, Any], uri: str) -> None:
-        """Subscribe a connection until it ends; raise ToolExecutionError if there are too many subscriptions."""
+        """Subscribe a connection until it closes; raise ToolExecutionError if there are too many subscriptions."""
         connection = connection_of(request)
         sessions = self._sessions.setdefault(uri, {})
         if id(connection) in sessions:
@@ -251,11 +251,11 @@ class Subscriptions:
         connection.exit_stack.callback(self._remove, uri, id(connection))
 
     def remove(self, request: ServerRequestContext[Any, Any], uri: str) -> None:
-        """End the subscription of a connection, if there is one."""
+        """Remove a connection's subscription, if there is one."""
         self._remove(uri, id(connection_of(request)))
 
     async def announce(self, uri: str) -> None:
-        """Tell the subscribed connections, and the clients that listen, that a resource has changed."""
+        """Notify subscribed connections and listening clients of a changed resource."""
         await self._listeners.announce_resource(uri)
         sessions = self._sessions.get(uri, {}).values()
         await asyncio.gather(*(send_patiently(session.send_resource_updated(uri)) for session in sessions))
@@ -269,7 +269,7 @@ class Subscriptions:
 
 
 async def announce_resource(uri: str) -> None:
-    """Tell the clients that subscribed to a resource that it has changed; for tools that are served by MCP.
+    """Notify clients subscribed to a changed resource; for tools served over MCP.
 
     >>> import asyncio
     >>> asyncio.run(announce_resource("docs://readme"))

@@ -1,8 +1,8 @@
-"""Calls that wait for answers of their client, in the version of the protocol in which servers cannot ask.
+"""Calls that wait for their client's answers, in the protocol version without server requests.
 
-Such a call runs in a task of its own. When it asks, the request is answered with its questions and a handle, and the
-task goes on waiting. The client sends the request again, with the handle and the answers, and is attached to the same
-task: nothing runs twice.
+Such a call runs in its own task. When it asks, the request is answered with its questions and a handle, and the task
+keeps waiting. The client sends the request again, with the handle and the answers, and is attached to the same task:
+nothing runs twice.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from toolsemble._vocabulary.errors import ToolExecutionError
 from toolsemble.mcp._server.exchange import Caller, Exchange, use_exchange
 
 Work: TypeAlias = Callable[[Exchange], Awaitable[Any]]
-"""Runs a request of a client, and returns its result."""
+"""Runs a client's request, and returns its result."""
 
 SECONDS = 600.0
-"""How long a call waits for the next request of its client."""
+"""How long a call waits for its client's next request."""
 _MOST_CALLS = 1000
 _MOST_CALLS_OF_A_CALLER = 20
 
 
 class UnansweredError(ToolExecutionError):
-    """A question of a call gets no answer: its client is gone, or too many calls are waiting."""
+    """Signals that a call's question gets no answer: its client is gone, or too many calls are waiting."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The part of a request that a repetition must have in common with it."""
+    """The part of a request that a repetition must match."""
 
     caller: tuple[str | None, ...]
-    """Who calls."""
+    """The caller."""
     method: str
     """The method of the request."""
     target: str
-    """The name of the tool or the prompt, or the URI of the resource."""
+    """The tool's or prompt's name, or the resource's URI."""
     arguments: Any
     """The arguments."""
 
 
 class WaitingCall(Exchange):
-    """A call in a task of its own, which waits for its client between two requests."""
+    """A call in its own task, which waits for its client between requests."""
 
     def __init__(
         self, request: ServerRequestContext[Any, Any], identity: Identity, answers: dict[str, Any], parking: Parking
@@ -84,21 +84,21 @@ class WaitingCall(Exchange):
             del self._open[name]
 
     def answer(self, answers: dict[str, Any]) -> None:
-        """Pass answers to the questions that wait for them; ignore others."""
+        """Pass answers to pending questions; ignore others."""
         for name, (_, future) in list(self._open.items()):
             if name in answers and not future.done():
                 future.set_result(answers[name])
 
     def abandon(self) -> None:
-        """Leave the open questions and all later ones without an answer."""
+        """Fail all open and later questions."""
         self._is_abandoned = True
         for _, future in self._open.values():  # a parked call has no answered ones
             future.set_exception(UnansweredError("The client did not come back for this call"))
 
     async def follow(self) -> dict[str, InputRequest] | None:
-        """Wait until the call has ended, or asks; return its open questions, or None if it has ended.
+        """Wait until the call has ended or asks; return its open questions, or None if it has ended.
 
-        A request that is cancelled meanwhile cancels the call.
+        Cancelling the request cancels the call.
         """
         try:
             while not self.task.done() and not self._questions():
@@ -114,7 +114,7 @@ class WaitingCall(Exchange):
 
 
 class Parking:
-    """The calls of a server that wait for answers; bounded for each caller, and in all."""
+    """A server's calls that wait for answers; bounded per caller and in total."""
 
     def __init__(self) -> None:
         self._parked: dict[str, tuple[WaitingCall, asyncio.TimerHandle]] = {}
@@ -124,9 +124,9 @@ class Parking:
     async def run(
         self, request: ServerRequestContext[Any, Any], params: Any, arguments: Any, caller: Caller, work: Work
     ) -> Any:
-        """Return the result of a request, or the questions that its client has to answer first.
+        """Return a request's result, or questions that its client must answer first.
 
-        :param params: the parameters of the request
+        :param params: the request's parameters
         :param arguments: the arguments in them
         """
         is_new = params.request_state is None
@@ -161,7 +161,7 @@ class Parking:
         return InputRequiredResult(input_requests=questions, request_state=handle)
 
     def admit(self, call: WaitingCall) -> None:
-        """Let a call wait for an answer; raise UnansweredError if too many calls are waiting."""
+        """Register a waiting call; raise UnansweredError if too many calls are waiting."""
         if call in self._asking:
             return
         caller = call.identity.caller
@@ -181,7 +181,7 @@ class Parking:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _take(self, handle: str, identity: Identity) -> WaitingCall:
-        """Return a parked call, once; raise if it is not there, or was made by another request."""
+        """Pop a parked call; raise if it is missing, or belongs to another request."""
         call, timer = self._parked.get(handle, (None, None))
         if call is None or timer is None or call.identity != identity:
             _refuse_state()
@@ -195,14 +195,14 @@ class Parking:
         self._forget(call)
 
     def _forget(self, call: WaitingCall) -> None:
-        """Stop counting a call; one that still runs is kept until it has ended."""
+        """Stop counting a call; keep a running one until it has ended."""
         self._asking.discard(call)
         call.task.add_done_callback(lambda task: self._end(call, task))
 
     def _end(self, call: WaitingCall, task: asyncio.Task[Any]) -> None:
         self._calls.discard(call)
         if not task.cancelled():
-            task.exception()  # nobody else may look at it
+            task.exception()  # there may be no other reader
 
 
 async def _run_in_place(exchange: Exchange, work: Work) -> Any:
@@ -211,7 +211,7 @@ async def _run_in_place(exchange: Exchange, work: Work) -> Any:
 
 
 def _can_answer(request: ServerRequestContext[Any, Any]) -> bool:
-    """Return whether the client can answer any question; a call that cannot ask needs no task."""
+    """Return whether the client can answer any question; otherwise the call needs no task."""
     declared = request.session.client_capabilities
     kinds = () if declared is None else (declared.elicitation, declared.sampling, declared.roots)
     return any(kind is not None for kind in kinds)

@@ -1,4 +1,4 @@
-"""Resources, prompts and their completion, made of plain functions."""
+"""Resources, prompts and completion from plain functions."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _WRONG_ARGUMENTS = ("Missing required parameter(s)", "Invalid arguments", "Expec
 
 
 class ServedFunction:
-    """A function that a prompt or a resource comes from.
+    """A function behind a prompt or a resource.
 
-    :param function: a function, sync or async; a parameter of type ``ToolContext`` gets the context of the call
-    :param kind: what it is for, in the plural, for messages
+    :param function: a function, sync or async; a parameter of type ``ToolContext`` gets the call's context
+    :param kind: its kind, in the plural, for messages
     """
 
     def __init__(self, function: Any, kind: str) -> None:
@@ -56,14 +56,14 @@ class ServedFunction:
 
     @property
     def parameters(self) -> Mapping[str, Mapping[str, Any]]:
-        """The schemas of the parameters, by name."""
+        """The parameters' schemas, by name."""
         found: Mapping[str, Mapping[str, Any]] = self.schema.get("properties", {})
         return found
 
     async def call(
         self, arguments: Mapping[str, Any], caller: Caller, exchange: Exchange, expose_errors: Exposure
     ) -> Any:
-        """Return what the function returns; raise MCPError if it fails."""
+        """Call the function and return its value; raise MCPError if it fails."""
         reply = await execute(self._box, ToolCall(self.name, dict(arguments)), caller, exchange, expose_errors)
         check_capability(exchange, reply)
         if reply.is_error:
@@ -74,7 +74,7 @@ class ServedFunction:
 
 
 def _keep_value(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function with its value kept as it is, whatever it is."""
+    """Return the function with its return value left unconverted."""
     if is_async(function):
 
         @functools.wraps(function)
@@ -94,7 +94,7 @@ Functions: TypeAlias = Iterable[Callable[..., Any]] | Mapping[str, Callable[...,
 """Functions, or functions by URI."""
 
 ResourceSource: TypeAlias = Functions | Callable[[Caller], Functions | Awaitable[Functions]]
-"""What ``serve`` takes as resources: functions, or a function of the caller that returns them."""
+"""The resources for ``serve``: functions, or a function of the caller that returns them."""
 
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
 _VARIABLE = re.compile(r"\{(\w+)\}")
@@ -103,10 +103,10 @@ _TEXT, _BYTES, _JSON = "text/plain", "application/octet-stream", "application/js
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A resource, or a template of resources, and its function."""
+    """A resource or resource template, and its function."""
 
     uri: str
-    """The URI; that of a template has variables in braces."""
+    """The URI; a template's URI has variables in braces."""
     function: ServedFunction
     """The function that returns the contents."""
     pattern: re.Pattern[str]
@@ -119,12 +119,12 @@ class Served:
 
     @property
     def mime_type(self) -> str | None:
-        """The media type, as far as the declared return type says it."""
+        """The media type, if the declared return type determines it."""
         return {str: _TEXT, bytes: _BYTES, dict: _JSON, list: None}.get(self.function.returns)
 
     @classmethod
     def of(cls, uri: Any, function: Any) -> Served:
-        """Return the resource of a function; without a URI it is named after the function and its parameters."""
+        """Return a function's resource; without a URI, it is named after the function and its parameters."""
         served = ServedFunction(function, "resources")
         if uri is None:
             uri = "/".join([f"resource://{served.name}", *(f"{{{name}}}" for name in served.parameters)])
@@ -144,14 +144,14 @@ class Resources:
     """The handlers of ``resources/list``, ``resources/templates/list`` and ``resources/read``.
 
     :param functions: functions, functions by URI, or a function of the caller that returns either
-    :param parking: the requests that wait for answers
+    :param parking: the requests waiting for answers
     :param expose_errors: which error messages clients see
     """
 
     def __init__(self, functions: ResourceSource, parking: Parking, expose_errors: Exposure) -> None:
         self.served = PerCaller(functions, _read_functions)
         self.listeners: Listeners | None = None
-        """The clients that are told when the resources change; None if they do not."""
+        """The clients to notify of changed resources; None if they cannot change."""
         self._parking = parking
         self._expose_errors = expose_errors
 
@@ -161,7 +161,7 @@ class Resources:
         return self.served.fixed is None
 
     async def list_resources(self, request: ServerRequestContext[Any, Any], _: Any) -> mcp_types.ListResourcesResult:
-        """Return the resources that have no variables."""
+        """Return the resources without variables."""
         served = await self._record(request)
         fixed = (each for each in served if not each.is_template)
         return mcp_types.ListResourcesResult(
@@ -175,13 +175,13 @@ class Resources:
         return served
 
     async def list_now(self, caller: Caller) -> Any:
-        """Return what tells the resources of a caller apart from others."""
+        """Return the identity of a caller's resources, for comparison."""
         return _summarize(await self.served.find(caller))
 
     async def list_templates(
         self, request: ServerRequestContext[Any, Any], _: Any
     ) -> mcp_types.ListResourceTemplatesResult:
-        """Return the templates of resources."""
+        """Return the resource templates."""
         found = (each for each in await self._record(request) if each.is_template)
         templates = [mcp_types.ResourceTemplate(uri_template=each.uri, **_describe(each)) for each in found]
         return mcp_types.ListResourceTemplatesResult(resource_templates=templates)
@@ -194,7 +194,7 @@ class Resources:
         return await self._parking.run(request, params, arguments, caller, work)
 
     async def subscribe(self, request: ServerRequestContext[Any, Any], params: Any) -> dict[str, Any]:
-        """Tell the connection of the request from now on when a resource changes."""
+        """Subscribe the request's connection to changes of a resource."""
         await self._find(str(params.uri), current_caller())
         try:
             request.lifespan_context[SUBSCRIPTIONS].add(request, str(params.uri))
@@ -208,7 +208,7 @@ class Resources:
         return {}
 
     async def _find(self, uri: str, caller: Caller) -> tuple[Served, dict[str, str]]:
-        """Return the resource with a URI, and the arguments in it; raise MCPError if there is none."""
+        """Return the resource for a URI, and its arguments; raise MCPError if there is none."""
         for each in await self.served.find(caller):
             found = each.pattern.fullmatch(uri)
             if found is not None:
@@ -224,12 +224,12 @@ class Resources:
 
 
 def _read_functions(functions: Functions) -> tuple[Served, ...]:
-    """Return the resources of functions; raise ToolDefinitionError if they are not valid."""
+    """Return the functions' resources; raise ToolDefinitionError if they are invalid."""
     pairs = functions.items() if isinstance(functions, Mapping) else ((None, each) for each in functions)
     served = tuple(Served.of(uri, function) for uri, function in pairs)
     uris = [each.uri for each in served]
     if twice := [uri for uri in uris if uris.count(uri) > 1]:
-        raise ToolDefinitionError(f"serve: two resources have the URI {twice[0]!r:.80}")
+        raise ToolDefinitionError(f"serve: duplicate resource URI {twice[0]!r:.80}")
     return served
 
 
@@ -243,7 +243,7 @@ def _describe(served: Served) -> dict[str, Any]:
 
 
 def _write_contents(uri: str, value: Any) -> mcp_types.TextResourceContents | mcp_types.BlobResourceContents:
-    """Return a value as contents: texts and bytes as they are, files with their type, anything else as JSON."""
+    """Return a value as contents: texts and bytes unchanged, files with their type, anything else as JSON."""
     if isinstance(value, str | TextContent):
         text = value if isinstance(value, str) else value.text
         return mcp_types.TextResourceContents(uri=uri, mime_type=_TEXT, text=text)
@@ -258,7 +258,7 @@ PromptSource: TypeAlias = (
     Iterable[Callable[..., Any]]
     | Callable[[Caller], Iterable[Callable[..., Any]] | Awaitable[Iterable[Callable[..., Any]]]]
 )
-"""What ``serve`` takes as prompts: functions, or a function of the caller that returns them."""
+"""The prompts for ``serve``: functions, or a function of the caller that returns them."""
 
 
 class Prompts:
@@ -266,14 +266,14 @@ class Prompts:
 
     :param functions: functions that return a text, contents, or a list of messages; or a function of the caller that
         returns such functions
-    :param parking: the requests that wait for answers
+    :param parking: the requests waiting for answers
     :param expose_errors: which error messages clients see
     """
 
     def __init__(self, functions: PromptSource, parking: Parking, expose_errors: Exposure) -> None:
         self.served = PerCaller(functions, _read_prompts)
         self.listeners: Listeners | None = None
-        """The clients that are told when the prompts change; None if they do not."""
+        """The clients to notify of changed prompts; None if they cannot change."""
         self._parking = parking
         self._expose_errors = expose_errors
 
@@ -290,7 +290,7 @@ class Prompts:
         return listed
 
     async def list_now(self, caller: Caller) -> mcp_types.ListPromptsResult:
-        """Return the prompts of a caller as they are now."""
+        """Return a caller's current prompts."""
         return mcp_types.ListPromptsResult(
             prompts=[_describe_prompt(each) for each in (await self.served.find(caller)).values()]
         )
@@ -319,11 +319,11 @@ class Prompts:
 
 
 def _read_prompts(functions: Iterable[Callable[..., Any]]) -> dict[str, ServedFunction]:
-    """Return the prompts of functions, by name; raise ToolDefinitionError if they are not valid."""
+    """Return the functions' prompts by name; raise ToolDefinitionError if they are invalid."""
     served = [ServedFunction(each, "prompts") for each in functions]
     by_name = {each.name: each for each in served}
     if len(by_name) < len(served):
-        raise ToolDefinitionError("serve: two prompts have the same name")
+        raise ToolDefinitionError("serve: duplicate prompt name")
     return by_name
 
 
@@ -337,7 +337,7 @@ def _describe_prompt(function: ServedFunction) -> mcp_types.Prompt:
 
 
 def _write_message(value: Any) -> dict[str, Any]:
-    """Return a message; a text or contents are one of the user, a dict has a role and contents."""
+    """Return a message: a text or contents as a user message, a dict with its role and contents."""
     if isinstance(value, Mapping):
         return {"role": value.get("role", "user"), "content": _write_content(value.get("content", ""))}
     return {"role": "user", "content": _write_content(value)}
@@ -345,7 +345,7 @@ def _write_message(value: Any) -> dict[str, Any]:
 
 def _write_content(value: Any) -> dict[str, Any]:
     if isinstance(value, Mapping):
-        return dict(value)  # in the form of the protocol already
+        return dict(value)  # already in protocol form
     blocks: list[dict[str, Any]] = ToolReply(ToolCall("prompt"), to_result(value)).to_mcp()["content"]
     return blocks[-1]
 
@@ -363,7 +363,7 @@ class Completions:
     async def complete(
         self, _: ServerRequestContext[Any, Any], params: mcp_types.CompleteRequestParams
     ) -> mcp_types.CompleteResult:
-        """Return the values that begin with what was typed; none for a parameter of any value."""
+        """Return the values that match the typed prefix; none for an unrestricted parameter."""
         function = await self._find(params.ref, current_caller())
         schema = {} if function is None else function.parameters.get(params.argument.name, {})
         typed = params.argument.value
@@ -381,7 +381,7 @@ class Completions:
 
 
 def _choices(schema: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the texts that a schema lists, itself or in its options."""
+    """Yield the texts that a schema or its options list."""
     for each in (schema, *schema.get("anyOf", ())):
         values = [*each.get("enum", ()), *([each["const"]] if "const" in each else ())]
         yield from (value for value in values if isinstance(value, str))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from toolsemble.mcp._server.source import ServedLock, ToolSource
 
 _MAX_CONNECTIONS = 1000
-_GRACE = 3  # seconds for open requests when the server ends
+_GRACE = 3  # grace period for open requests at shutdown, in seconds
 
 
 def serve(  # noqa: PLR0913 - keyword settings, each with a default
@@ -39,29 +39,29 @@ def serve(  # noqa: PLR0913 - keyword settings, each with a default
     lock_source: str | None = None,
     deps: Any = None,
 ) -> None:
-    """Serve a toolbox by MCP until the client leaves, or the program is interrupted.
+    """Serve a toolbox over MCP until the client disconnects or the program is interrupted.
 
-    Calls go through the toolbox: validation, approval, limits and records apply. A tool that needs approval asks the
-    user of the client, unless the toolbox has a reviewer.
+    Calls go through the toolbox: validation, approval, limits and telemetry apply. A tool that needs approval asks the
+    client's user, unless the toolbox has a reviewer.
 
     :param box: a :class:`~toolsemble.Toolbox`, an :class:`~toolsemble.Agent`, or a function that takes a
         :class:`Caller` and returns one of these, sync or async; it is called for each request
     :param http: an address such as ``127.0.0.1:8000`` for streamable HTTP at ``/mcp``; None: standard input and output
-    :param name: the name of the server, and of the tool that an agent becomes; default: ``toolsemble``, and ``ask``
+    :param name: the name of the server, or of an agent's tool; default: ``toolsemble``, or ``ask``
     :param instructions: how to use the server, for the client's model
-    :param auth: verifies bearer tokens: a ``TokenVerifier`` of the SDK; only over HTTP
-    :param issuer_url: the authorization server that issues the tokens, for clients that look for it
-    :param resource_url: the URL of this server; only tokens that were issued for it are accepted
-    :param allowed_hosts: the names under which it is reached, without ports; needed for any address but loopback
-    :param resources: functions whose values clients can read, or such functions by URI: ``{"docs://{page}": read}``;
+    :param auth: a ``TokenVerifier`` of the SDK for bearer tokens; only over HTTP
+    :param issuer_url: the authorization server that issues the tokens, for client discovery
+    :param resource_url: this server's URL; only tokens issued for it are accepted
+    :param allowed_hosts: its host names, without ports; required for any address except loopback
+    :param resources: functions whose return values clients can read, or such functions by URI: ``{"docs://{page}":
+    read}``;
         they return a str, bytes, contents such as :class:`~toolsemble.ImageContent`, or any value, sent as JSON
     :param prompts: functions that return a prompt: a str, contents, or a list of these and of messages
-        ``{"role": "user", "content": ...}``; like the resources, they can be returned by a function of the caller
-    :param lock: a :class:`~toolsemble.ToolLock`, or its file: clients see only tools that are as they were pinned; the
-        tools of other servers are checked at each change
-    :param lock_source: the target by which ``toolsemble lock`` pins the toolbox, such as ``shop.py:box``; default: the
-        name of the server, pinned by ``ToolLock.write``
-    :param deps: an object that tools get as ``ToolContext.deps``, in all calls of all clients
+        ``{"role": "user", "content": ...}``; like resources, they can be returned by a function of the caller
+    :param lock: a :class:`~toolsemble.ToolLock`, or its file: clients see only tools that match their pins; other
+    servers' tools are checked on each change :param lock_source: the toolbox's target for ``toolsemble lock``, such as
+    ``shop.py:box``; default: the server's name, pinned by ``ToolLock.write`` :param deps: the ``ToolContext.deps``
+    object of all calls of all clients
 
     >>> serve([], http="0.0.0.0:8000")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -91,7 +91,7 @@ def asgi(  # noqa: PLR0913 - as above
     lock_source: str | None = None,
     deps: Any = None,
 ) -> McpApplication:
-    """Return an ASGI application that serves a toolbox by MCP at ``/mcp``; parameters as in :func:`serve`.
+    """Return an ASGI application that serves a toolbox over MCP at ``/mcp``; parameters as in :func:`serve`.
 
     Run it with any ASGI server, or mount it in Starlette or FastAPI with its ``lifespan``:
     ``FastAPI(lifespan=tools.lifespan).mount("/tools", tools)``. Only requests for loopback and for ``allowed_hosts``
@@ -114,7 +114,7 @@ def asgi(  # noqa: PLR0913 - as above
 
 
 def _build_lock(lock: ToolLock | str | PathLike[str] | None, source: str | None, name: str | None) -> ServedLock | None:
-    """Return the lock of a server; None without one."""
+    """Return a server's lock; None without one."""
     if lock is None:
         if source is not None:
             raise ToolConfigurationError("lock_source needs lock: a ToolLock, or the path of a lock file")
@@ -130,7 +130,7 @@ def _build_lock(lock: ToolLock | str | PathLike[str] | None, source: str | None,
 
 
 def serve_offer(offer: Offer, http: str | None, settings: dict[str, Any]) -> None:
-    """Serve until the client leaves, or the program is interrupted.
+    """Serve until the client disconnects or the program is interrupted.
 
     :param http: the address; None: standard input and output
     :param settings: the fields of :class:`~toolsemble.mcp._server.http.Access`

@@ -1,4 +1,4 @@
-"""The SDK's server for a toolbox: its handlers, and what lives as long as it does."""
+"""The SDK's server for a toolbox: its handlers and lifespan state."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ LOGGER = logging.getLogger("toolsemble.mcp")
 
 
 class Upstream(Protocol):
-    """Another server, whose resources and prompts are passed on under names that belong to it alone."""
+    """Another server, whose resources and prompts are forwarded under unique names."""
 
     name: str
     """Its name, for logs."""
     uri_prefix: str
-    """How the URIs of its resources begin here."""
+    """The prefix of its resource URIs here."""
     prompt_prefix: str
-    """How the names of its prompts begin here."""
+    """The prefix of its prompt names here."""
 
     def offers(self, kind: str) -> bool:
-        """Return whether it has ``"resources"`` or ``"prompts"`` to pass on."""
+        """Return whether it has ``"resources"`` or ``"prompts"`` to forward."""
         ...
 
     async def list_resources(self) -> list[Any]:
-        """Return its resources, with the names that they have here."""
+        """Return its resources with their names here."""
         ...
 
     async def list_templates(self) -> list[Any]:
-        """Return its templates of resources."""
+        """Return its resource templates."""
         ...
 
     async def list_prompts(self) -> list[Any]:
@@ -65,18 +65,18 @@ class Upstream(Protocol):
         ...
 
     async def complete(self, params: CompleteRequestParams) -> Any:
-        """Return values for an argument of a prompt or a template."""
+        """Return values for a prompt or template argument."""
         ...
 
 
 class PassThrough:
-    """The handlers of a server that passes on what other servers have; the rest is its own.
+    """The handlers of a server that forwards other servers' resources and prompts, beside its own.
 
     :param upstreams: the other servers
     """
 
     def __init__(self, upstreams: Sequence[Upstream], resources: Resources, prompts: Prompts, parking: Parking) -> None:
-        # The longest prefix first: one may begin with another.
+        # Longest prefix first: one may be a prefix of another.
         self._upstreams = sorted(upstreams, key=lambda each: len(each.prompt_prefix), reverse=True)
         self._resources = resources
         self._prompts = prompts
@@ -84,18 +84,18 @@ class PassThrough:
         self._parking = parking
 
     def has(self, kind: str) -> bool:
-        """Return whether there are ``"resources"`` or ``"prompts"``, of this server or another."""
+        """Return whether there are ``"resources"`` or ``"prompts"``, from this server or another."""
         own = self._resources.served if kind == "resources" else self._prompts.served
         return own.is_offered or any(each.offers(kind) for each in self._upstreams)
 
     async def list_resources(self, request: ServerRequestContext[Any, Any], params: Any) -> Any:
-        """Return all resources that have no variables."""
+        """Return all resources without variables."""
         own = await self._resources.list_resources(request, params)
         found = [each for up, each in await self._list("list_resources") if self._find_by_uri(each.uri) is up]
         return own.model_copy(update={"resources": [*own.resources, *found]})
 
     async def list_templates(self, request: ServerRequestContext[Any, Any], params: Any) -> Any:
-        """Return all templates of resources."""
+        """Return all resource templates."""
         own = await self._resources.list_templates(request, params)
         found = [each for up, each in await self._list("list_templates") if self._find_by_uri(each.uri_template) is up]
         return own.model_copy(update={"resource_templates": [*own.resource_templates, *found]})
@@ -107,7 +107,7 @@ class PassThrough:
         return own.model_copy(update={"prompts": [*own.prompts, *found]})
 
     async def read(self, request: ServerRequestContext[Any, Any], params: ReadResourceRequestParams) -> Any:
-        """Return the contents of a resource; that of an unknown one is refused."""
+        """Return a resource's contents; raise for an unknown one."""
         uri = str(params.uri)
         upstream = self._find_by_uri(uri)
         if upstream is None:
@@ -119,7 +119,7 @@ class PassThrough:
         return await self._parking.run(request, params, {}, current_caller(), work)
 
     async def get_prompt(self, request: ServerRequestContext[Any, Any], params: GetPromptRequestParams) -> Any:
-        """Return the messages of a prompt; an unknown one is refused."""
+        """Return a prompt's messages; raise for an unknown one."""
         upstream = self._find_by_prompt(params.name)
         if upstream is None:
             return await self._prompts.get(request, params)
@@ -131,7 +131,7 @@ class PassThrough:
         return await self._parking.run(request, params, arguments, current_caller(), work)
 
     async def complete(self, request: ServerRequestContext[Any, Any], params: CompleteRequestParams) -> Any:
-        """Return values for an argument of a prompt or a template."""
+        """Return values for a prompt or template argument."""
         reference: Any = params.ref
         is_prompt = reference.type == "ref/prompt"
         upstream = self._find_by_prompt(reference.name) if is_prompt else self._find_by_uri(reference.uri)
@@ -143,7 +143,7 @@ class PassThrough:
             raise _translate(error) from error
 
     async def _list(self, method: str) -> Iterable[tuple[Upstream, Any]]:
-        """Return the items of all other servers; one that fails is left out, with a warning in the log."""
+        """Return all other servers' items; skip a failing server with a warning."""
         found: list[tuple[Upstream, Any]] = []
         for upstream in self._upstreams:
             if not upstream.offers("prompts" if method == "list_prompts" else "resources"):
@@ -151,7 +151,7 @@ class PassThrough:
             try:
                 found += [(upstream, each) for each in await getattr(upstream, method)()]
             except ToolsembleError as problem:
-                LOGGER.warning("%s is left out of %s: %.500s", upstream.name, method, problem)
+                LOGGER.warning("Skipped %s in %s: %.500s", upstream.name, method, problem)
         return found
 
     def _find_by_uri(self, uri: str) -> Upstream | None:
@@ -162,7 +162,7 @@ class PassThrough:
 
 
 async def _ask(send: Any, exchange: Exchange) -> Any:
-    """Return the answer of another server; its questions go to the user of the client."""
+    """Return another server's answer; forward its questions to the client's user."""
     try:
         return await send(ToolContext(review=ElicitedReview(exchange)))
     except ToolExecutionError as error:
@@ -174,17 +174,17 @@ def _translate(error: ToolExecutionError) -> MCPError:
     return MCPError(code if isinstance(code, int) else INTERNAL_ERROR, str(error))
 
 
-_FRESH = 60_000  # milliseconds for which clients may keep a list that does not change
+_FRESH = 60_000  # cache lifetime of an immutable list at clients, in milliseconds
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The tools to serve, and how the server introduces itself."""
+    """The tools to serve, and the server's self-description."""
 
     source: ToolSource
     """A toolbox, an agent, tools, or a function of the caller."""
     name: str | None = None
-    """The name of the server, and of the tool that an agent becomes; None: a default for each."""
+    """The name of the server, or of an agent's tool; None: the defaults."""
     instructions: str = ""
     """How to use the server, for the client's model."""
     resources: ResourceSource = ()
@@ -192,16 +192,16 @@ class Offer:
     prompts: PromptSource = ()
     """Functions that return prompts, or a function of the caller that returns them."""
     lock: ServedLock | None = None
-    """Decides which tools may be served; None: all."""
+    """The lock on the tools; None: all are served."""
     upstreams: Sequence[Upstream] = ()
-    """Other servers, whose resources and prompts are passed on."""
+    """Other servers, whose resources and prompts are forwarded."""
     deps: Any = None
-    """What tools get as ``ToolContext.deps``."""
+    """The tools' ``ToolContext.deps``."""
     is_hidden: Callable[[str], bool] = lambda _: False
-    """Returns whether a lock hides a tool of this name, other than ``lock``."""
+    """Returns whether a lock other than ``lock`` hides a tool with this name."""
 
     def __post_init__(self) -> None:
-        # Kept, because an application can be started again.
+        # Kept, because an application can be restarted.
         for name in ("resources", "prompts"):
             given = getattr(self, name)
             if not isinstance(given, Mapping) and not callable(given):
@@ -209,13 +209,13 @@ class Offer:
 
 
 class ListServer(Server[Any]):
-    """The SDK's server, which states whether its lists can change."""
+    """The SDK's server, which declares whether its lists can change."""
 
     changing: frozenset[str] = frozenset()
-    """The lists that can change: "tools", "resources" and "prompts"."""
+    """The changeable lists: "tools", "resources" and "prompts"."""
 
     def get_capabilities(self, *args: Any, **kwargs: Any) -> mcp_types.ServerCapabilities:
-        """Return what the server can do."""
+        """Return the server's capabilities."""
         found = super().get_capabilities(*args, **kwargs)
         for kind in ("tools", "resources", "prompts"):
             if (part := getattr(found, kind)) is not None:
@@ -224,7 +224,7 @@ class ListServer(Server[Any]):
 
 
 def build_server(offer: Offer, expose_errors: Exposure) -> Server[Any]:
-    """Return the SDK's server for an offer; raise ToolDefinitionError if it cannot be served."""
+    """Return the SDK's server for an offer; raise ToolDefinitionError if the offer is invalid."""
     source = Source(offer.source, offer.name, offer.instructions, offer.lock)
     parking = Parking()
     tools = ToolCalls(source, parking, expose_errors, offer.is_hidden, offer.deps)
@@ -260,13 +260,13 @@ def build_server(offer: Offer, expose_errors: Exposure) -> Server[Any]:
     _add_functions(server, resources, PassThrough(offer.upstreams, resources, prompts, parking))
     if changing or resources.served.is_offered:
         server.add_request_handler("subscriptions/listen", mcp_types.SubscriptionsListenRequestParams, listeners.listen)
-    # Not as an argument: the SDK warns that it is deprecated in the newest version of the protocol.
+    # Not as an argument: the SDK warns that the newest protocol version deprecates it.
     server.add_request_handler("logging/setLevel", mcp_types.SetLevelRequestParams, set_log_level)
     return server
 
 
 def _add_functions(server: Server[Any], resources: Resources, handlers: PassThrough) -> None:
-    """Add the handlers of resources, prompts and completion, for those that there are."""
+    """Add the handlers of existing resources, prompts and completion."""
     add = server.add_request_handler
     if handlers.has("resources"):
         add("resources/list", mcp_types.PaginatedRequestParams, handlers.list_resources)

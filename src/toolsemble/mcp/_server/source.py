@@ -1,4 +1,4 @@
-"""Where the tools of a server come from: a toolbox, an agent, or a function of the caller."""
+"""The source of a server's tools: a toolbox, an agent, or a function of the caller."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _MOST = 64
 
 
 class PerCaller(Generic[_T]):
-    """An offer that is built from functions: one for everyone, or one for each caller.
+    """An offer built from functions: shared, or per caller.
 
     :param functions: functions, functions by URI, or a function of the caller that returns either, sync or async
-    :param build: builds it; called again only for functions that it was not called for before
+    :param build: builds it; called only once for the same functions
 
     >>> import asyncio
     >>> PerCaller([len], list).fixed
@@ -38,11 +38,11 @@ class PerCaller(Generic[_T]):
 
     @property
     def is_offered(self) -> bool:
-        """Whether there is anything, at least for some callers."""
+        """Whether there is an offer for at least some callers."""
         return bool(self.fixed is None or self.fixed)
 
     async def find(self, caller: Caller) -> _T:
-        """Return what a caller is offered."""
+        """Return a caller's offer."""
         if self.fixed is not None:
             return self.fixed
         found = self._functions(caller)
@@ -52,12 +52,15 @@ class PerCaller(Generic[_T]):
         if key not in self._built:
             if len(self._built) >= _MOST:
                 del self._built[next(iter(self._built))]
-            self._built[key] = functions, self._build(functions)  # with the functions: an id is that of a living object
+            self._built[key] = (
+                functions,
+                self._build(functions),
+            )  # with the functions, because ids are unique only among live objects
         return self._built[key][1]
 
 
 def identify(items: Any) -> tuple[Any, ...]:
-    """Return what is equal for the same objects in the same order, under the same keys."""
+    """Return a key that is equal for the same objects in the same order, under the same keys."""
     if isinstance(items, Mapping):
         return tuple((key, id(item)) for key, item in items.items())
     return tuple(id(item) for item in items)
@@ -73,23 +76,23 @@ class ToolMaker(Protocol):
 
 
 Servable: TypeAlias = Toolbox | ToolMaker | Tool | list[Any] | tuple[Any, ...]
-"""What can be served: a toolbox, an agent, or tools."""
+"""A servable object: a toolbox, an agent, or tools."""
 
 ToolSource: TypeAlias = Servable | Callable[[Caller], Servable | Awaitable[Servable]]
-"""What ``serve`` takes: what can be served, or a function of the caller that returns it."""
+"""The argument of ``serve``: a servable object, or a function of the caller that returns one."""
 
 _MOST_TOOLBOXES = 64
 _AGENT = "ask"
-_AGENT_DESCRIPTION = "Does a task, or answers a question, that is described in plain text"
+_AGENT_DESCRIPTION = "Performs a task or answers a question, described in plain text"
 
 
 class Source:
-    """Finds the toolbox of a caller.
+    """Finds a caller's toolbox.
 
     :param source: a toolbox, an agent, tools, or a function of the caller
-    :param name: the name of the tool that an agent becomes; None: ``ask``
+    :param name: the name of an agent's tool; None: ``ask``
     :param description: the description of that tool
-    :param lock: decides which tools may be served; None: all
+    :param lock: the lock on the tools; None: all are served
     """
 
     def __init__(self, source: ToolSource, name: str | None, description: str, lock: ServedLock | None = None) -> None:
@@ -108,13 +111,13 @@ class Source:
 
     @property
     def shared(self) -> Toolbox | None:
-        """The toolbox as it is now, if it is the same for everyone; None if it depends on the caller."""
+        """The current toolbox, if it is shared; None if it depends on the caller."""
         if self.fixed is None and getattr(self._source, "is_shared", False) and self._lock is None:
             return self._make_toolbox(self._source(Caller()))
         return self.fixed
 
     async def find(self, caller: Caller) -> Toolbox:
-        """Return the toolbox of a caller."""
+        """Return a caller's toolbox."""
         if self.fixed is not None:
             return self.fixed
         made = self._source(caller)
@@ -124,18 +127,18 @@ class Source:
         return box if self._lock is None else await self._lock.acheck(box)
 
     def is_hidden(self, box: Toolbox, name: str) -> bool:
-        """Return whether the lock hides a tool of a toolbox that was found here."""
+        """Return whether the lock hides a tool of a toolbox from this source."""
         return self._lock is not None and self._lock.hides(box, name)
 
     def _find_toolbox(self, source: object) -> Toolbox | None:
-        """Return the toolbox of what a function returned; the same one for the same tools."""
+        """Return the toolbox for a function's result; the same one for the same tools."""
         if not isinstance(source, list | tuple):
             return self._make_toolbox(source)
         key = identify(source)
         if key not in self._built:
             if len(self._built) >= _MOST_TOOLBOXES:
                 del self._built[next(iter(self._built))]
-            self._built[key] = source, Toolbox(source)  # with the tools: an id is that of a living object
+            self._built[key] = source, Toolbox(source)  # with the tools, because ids are unique only among live objects
         return self._built[key][1]
 
     def _make_toolbox(self, source: object) -> Toolbox | None:
@@ -151,10 +154,10 @@ class Source:
 
 
 class LockableTool(Protocol):
-    """A tool whose definition can change while it is served: that of another server."""
+    """A tool whose definition can change while it is served, such as another server's tool."""
 
     def use_lock(self, lock: ToolLock) -> None:
-        """Check the tools of its server with a lock, now and at each change, unless they have one."""
+        """Check its server's tools with a lock, now and on each change, unless they have one."""
         ...
 
     def check_lock(self) -> None:
@@ -163,11 +166,11 @@ class LockableTool(Protocol):
 
 
 class ServedLock:
-    """A lock for the tools of served toolboxes.
+    """A lock for served toolboxes.
 
     :param lock: the lock
     :param source: the identity of the toolbox's own tools
-    :param command: how they are pinned, for messages; None: as the lock says
+    :param command: the command that pins them, for messages; None: the lock's
     """
 
     def __init__(self, lock: ToolLock, source: str, command: str | None = None) -> None:
@@ -177,9 +180,9 @@ class ServedLock:
         self._checked: dict[int, tuple[Toolbox, Toolbox]] = {}
 
     def check(self, box: Toolbox) -> Toolbox:
-        """Return a toolbox without the tools that the lock refuses; raise ToolConfigurationError if it refuses all.
+        """Return a toolbox without refused tools; raise ToolConfigurationError if the lock refuses all.
 
-        A reviewer is waited for. A toolbox is checked once; the tools of other servers are checked at each change.
+        It waits for a reviewer. A toolbox is checked once; other servers' tools are checked on each change.
         """
         known, checked = self._checked.get(id(box), (None, None))
         if known is box and checked is not None:
@@ -191,7 +194,7 @@ class ServedLock:
         return checked
 
     def hides(self, checked: Toolbox, name: str) -> bool:
-        """Return whether a tool is missing in a toolbox because the lock refuses it."""
+        """Return whether the lock removed a tool from a toolbox."""
         return any(name in box and name not in shown for box, shown in self._checked.values() if shown is checked)
 
     async def acheck(self, box: Toolbox) -> Toolbox:
@@ -213,17 +216,17 @@ class ServedLock:
 
 
 def is_lockable(tool: object) -> TypeGuard[LockableTool]:
-    """Return whether the definition of a tool can change while it is served.
+    """Return whether a tool's definition can change while it is served.
 
     >>> is_lockable(None)
     False
     """
-    # Not by isinstance: from Python 3.12 on, it does not see the methods that a renamed tool passes on.
+    # Not by isinstance: from Python 3.12 on, it does not see methods that a renamed tool delegates.
     return hasattr(tool, "use_lock") and hasattr(tool, "check_lock")
 
 
 def is_refused(tool: object) -> bool:
-    """Return whether a tool has a lock that refuses it now.
+    """Return whether a tool's lock currently refuses it.
 
     >>> is_refused(None)
     False

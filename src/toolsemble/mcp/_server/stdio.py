@@ -1,6 +1,6 @@
-"""Serve over standard input and output, which the tools cannot write to.
+"""Serve over standard input and output, which tools cannot write to.
 
-The SDK's streams use a thread for each line that is read or written; here the event loop waits for the descriptors.
+The SDK's streams use a thread per line; here the event loop waits for the descriptors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mcp.shared.message import SessionMessage
 
 from toolsemble.mcp._server.server import Offer, build_server
 
-_LONGEST = 32 * 2**20  # bytes of a line
+_LONGEST = 32 * 2**20  # maximum line length, in bytes
 _CHUNK = 65536
 _MOST_LINES = 16
 
@@ -41,9 +41,9 @@ class Lines(Protocol):
 
 
 class DescriptorLines:
-    """The lines of a file descriptor that the event loop can wait for: a pipe, a socket or a terminal.
+    """The lines of a pollable file descriptor: a pipe, a socket or a terminal.
 
-    The descriptor stays as it is: making it non-blocking would also change it for other processes.
+    The descriptor stays blocking: making it non-blocking would also affect other processes.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -80,7 +80,7 @@ class DescriptorLines:
                 self._end_line()
 
     def _end_line(self) -> None:
-        self._lines.append(b"".join(self._parts)[:_LONGEST])  # a part of a longer line is an invalid message
+        self._lines.append(b"".join(self._parts)[:_LONGEST])  # a fragment of a longer line is an invalid message
         self._parts.clear()
         self._size = 0
 
@@ -102,7 +102,7 @@ class DescriptorLines:
 
 
 class ThreadLines:
-    """The lines of a stream that only a thread can wait for, such as a file; the thread is a daemon."""
+    """The lines of a stream that needs a blocking thread, such as a file; the thread is a daemon."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._loop = asyncio.get_running_loop()
@@ -113,11 +113,11 @@ class ThreadLines:
     def _read(self, stream: BinaryIO) -> None:
         line = b"\n"
         while line:
-            line = stream.readline(_LONGEST)  # the rest of a longer line is an invalid message
+            line = stream.readline(_LONGEST)  # a fragment of a longer line is an invalid message
             self._places.acquire()
             try:
                 self._loop.call_soon_threadsafe(self._lines.put_nowait, line)
-            except RuntimeError:  # the server has ended
+            except RuntimeError:  # the server has stopped
                 return
 
     async def get(self) -> bytes:
@@ -127,26 +127,26 @@ class ThreadLines:
         return line
 
     def close(self) -> None:
-        """Do nothing: the thread may wait for a line, and ends with the process."""
+        """Do nothing: the thread may be waiting for a line, and ends with the process."""
 
 
 def open_lines(stream: BinaryIO) -> Lines:
-    """Return the lines of a stream, read without a thread if that is possible."""
+    """Return the lines of a stream, read without a thread if possible."""
     try:
         return DescriptorLines(stream.fileno())
-    except (OSError, NotImplementedError):  # a file, no descriptor at all, or an event loop that cannot wait for it
+    except (OSError, NotImplementedError):  # a file, no descriptor, or an event loop that cannot poll it
         return ThreadLines(stream)
 
 
 class MessageReader:
-    """The messages on lines, as the SDK takes them."""
+    """The messages on lines, in the SDK's form."""
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
         self._has_ended = False
 
     async def receive(self) -> SessionMessage | Exception:
-        """Return the next message, or the exception for a line that is not one; raise at the end."""
+        """Return the next message, or the exception for an invalid line; raise at the end."""
         line = b"" if self._has_ended else await self._lines.get()
         if not line:
             self._has_ended = True
@@ -181,12 +181,12 @@ class Output(Protocol):
     """Takes bytes for another process."""
 
     async def write(self, data: bytes) -> None:
-        """Write data as a whole; raise OSError if the other process is gone."""
+        """Write data completely; raise OSError if the other process is gone."""
         ...
 
 
 class DescriptorOutput:
-    """A file descriptor that the event loop can wait for, and that is never written to before it is ready."""
+    """A pollable file descriptor, written to only when it is ready."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -199,7 +199,7 @@ class DescriptorOutput:
         self._problem: OSError | None = None
 
     async def write(self, data: bytes) -> None:
-        """Write data as a whole, also if the caller is cancelled; raise OSError if the other process is gone."""
+        """Write data completely, even if the caller is cancelled; raise OSError if the other process is gone."""
         self._waiting += data
         if not self._is_waiting:
             self._flush()
@@ -210,10 +210,10 @@ class DescriptorOutput:
             raise self._problem
 
     def _flush(self) -> None:
-        """Write what the descriptor takes now, and the rest when it is ready."""
+        """Write as much as the descriptor accepts, and the rest when it is ready."""
         try:
             while self._waiting and self._ready.poll(0):
-                # As much as a descriptor that is ready takes without blocking.
+                # The amount that a ready descriptor accepts without blocking.
                 del self._waiting[: write(self._descriptor, self._waiting[: select.PIPE_BUF])]
         except OSError as problem:
             self._problem = problem
@@ -232,14 +232,14 @@ class DescriptorOutput:
 
 
 class ThreadOutput:
-    """A stream that is written to in a thread: a file, or one without a descriptor."""
+    """A stream written to in a thread: a file, or one without a descriptor."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
         self._thread = ThreadPoolExecutor(1, "toolsemble-mcp-output")
 
     async def write(self, data: bytes) -> None:
-        """Write data as a whole, also if the caller is cancelled; raise OSError if the other process is gone."""
+        """Write data completely, even if the caller is cancelled; raise OSError if the other process is gone."""
         await asyncio.get_running_loop().run_in_executor(self._thread, self._write, data)
 
     def _write(self, data: bytes) -> None:
@@ -248,11 +248,11 @@ class ThreadOutput:
 
 
 def open_output(stream: BinaryIO) -> Output:
-    """Return the output to a stream, written without a thread if that is possible."""
+    """Return a stream's output, written without a thread if possible."""
     loop = asyncio.get_running_loop()
     try:
         descriptor = stream.fileno()
-        loop.add_writer(descriptor, int)  # raises if the event loop cannot wait for it
+        loop.add_writer(descriptor, int)  # raises if the event loop cannot poll it
         loop.remove_writer(descriptor)
         return DescriptorOutput(descriptor)
     except (OSError, NotImplementedError):
@@ -260,7 +260,7 @@ def open_output(stream: BinaryIO) -> Output:
 
 
 class MessageWriter:
-    """The messages to an output, one on each line."""
+    """The messages to an output, one per line."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -283,7 +283,7 @@ class MessageWriter:
 
 
 async def serve_stdio(offer: Offer) -> None:
-    """Serve until the client closes standard input; what tools print goes to standard error."""
+    """Serve until the client closes standard input; tools' prints go to standard error."""
     server = build_server(offer, "all")
     with _take_input() as requests, _take_output() as answers:
         lines = open_lines(requests)
@@ -296,7 +296,7 @@ async def serve_stdio(offer: Offer) -> None:
 
 @contextmanager
 def _take_input() -> Iterator[BinaryIO]:
-    """Yield standard input, and leave an empty one in its place: tools and their children must not read requests."""
+    """Yield standard input, and replace it with an empty one: tools and their children must not read requests."""
     if not _is_descriptor(sys.stdin, 0):
         yield sys.stdin.buffer
         return
@@ -304,7 +304,7 @@ def _take_input() -> Iterator[BinaryIO]:
     os.dup2(empty, 0)
     os.close(empty)
     try:
-        yield os.fdopen(own, "rb", closefd=False)  # not closed: the thread may still wait for it
+        yield os.fdopen(own, "rb", closefd=False)  # not closed: the thread may still be reading it
     finally:
         os.dup2(own, 0)
 
@@ -317,7 +317,7 @@ def _is_descriptor(stream: Any, descriptor: int) -> bool:
 
 @contextmanager
 def _take_output() -> Iterator[BinaryIO]:
-    """Yield standard output, and leave standard error in its place: what tools and their children print goes there."""
+    """Yield standard output, and replace it with standard error, where tools' and their children's prints go."""
     stream = sys.stdout
     if not _is_descriptor(stream, 1):
         with redirect_stdout(sys.stderr):
@@ -325,7 +325,7 @@ def _take_output() -> Iterator[BinaryIO]:
         return
     with os.fdopen(os.dup(1), "wb") as output, redirect_stdout(sys.stderr):
         _replace_output()
-        stream.flush()  # what was printed before, and is not a message either
+        stream.flush()  # earlier prints, which are not messages either
         try:
             yield output
         finally:

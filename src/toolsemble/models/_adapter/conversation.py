@@ -1,4 +1,4 @@
-"""Conversations as providers accept them: ids, names, arguments and contents.
+"""Conversations in the form that providers accept: ids, names, arguments and contents.
 
 A conversation may come from another provider, or contain malformed calls of a model. A provider rejects the whole
 conversation, in this and every later request, if one id, name or argument is invalid.
@@ -44,8 +44,7 @@ class CallIds:
 
         :param messages: the conversation
         :param fits: the ids that the provider accepts
-        :param make: returns a valid id for a number; always the same one, so that a provider finds a conversation in
-            its cache
+        :param make: returns a valid id for a number; deterministic, so that a provider's cache matches a conversation
         """
         self._fits = fits
         self._make = make
@@ -89,7 +88,7 @@ def collect_calls(messages: Iterable[Message]) -> list[ToolCall]:
 
 
 def sanitize_name(name: str) -> str:
-    """Return the name of a tool with all characters replaced that some provider rejects.
+    """Return a tool's name, replacing every character that some provider rejects.
 
     >>> sanitize_name("search the web!"), sanitize_name("")
     ('search_the_web_', '_')
@@ -98,7 +97,7 @@ def sanitize_name(name: str) -> str:
 
 
 def sanitize_arguments(call: ToolCall, deepest: int = _MAX_DEPTH) -> dict[str, Any]:
-    """Return the arguments of a call as an object that can be sent, whatever the model wrote.
+    """Return a call's arguments as a valid object, whatever the model wrote.
 
     :param deepest: the maximum nesting depth that the provider accepts
 
@@ -110,12 +109,12 @@ def sanitize_arguments(call: ToolCall, deepest: int = _MAX_DEPTH) -> dict[str, A
 
 
 def sanitize_call(call: ToolCall, id: str | None) -> ToolCall:
-    """Return a call with this id, and a name and a JSON text of arguments that can be sent.
+    """Return a call with this id and a valid name and arguments.
 
     >>> sanitize_call(ToolCall("web search", "{"), "c1")
     ToolCall('web_search', '{"unreadable_arguments":"{"}', id='c1')
     """
-    text = call.json  # as the model wrote it, so that a provider finds the conversation in its cache
+    text = call.json  # as the model wrote it, so that the provider's cache matches
     if _read_arguments(call, _MAX_DEPTH) is None:
         text = json.dumps(_wrap_arguments(call), ensure_ascii=False, separators=(",", ":"))
     return received_call(sanitize_name(call.name), text, id)
@@ -158,7 +157,7 @@ MEGABYTE = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The contents that a provider takes in prompts, beside texts and text files.
+    """The contents that a provider accepts in prompts, besides texts and text files.
 
     >>> from toolsemble import ImageContent
     >>> image = ImageContent.from_url("https://example.com/map.png")
@@ -172,16 +171,16 @@ it, and pass ImageContent(data, 'image/png')
     provider: str
     """The name in errors."""
     data: frozenset[str]
-    """The media types that it takes as bytes."""
+    """The media types accepted as bytes."""
     urls: frozenset[str] = frozenset()
-    """The media types that it takes by URL; ``image/*`` stands for images of any or an unknown type."""
+    """The media types accepted by URL; ``image/*`` stands for images of any or an unknown type."""
     max_bytes: int = 50 * MEGABYTE
-    """The most bytes of all contents of a conversation, in base64."""
+    """The maximum size of all contents in a conversation, in base64 bytes."""
     advice: str = ""
-    """What to do instead of a content that it does not take."""
+    """The advice for contents that it does not accept."""
 
     def check(self, messages: Iterable[Message]) -> None:
-        """Raise a :class:`~toolsemble.ModelError` if a prompt has a content that the provider does not take."""
+        """Raise a :class:`~toolsemble.ModelError` if the provider does not accept a prompt's content."""
         size = 0
         for content in _contents(messages):
             self._check_type(content)
@@ -231,7 +230,7 @@ def _contents(messages: Iterable[Message]) -> Iterator[Media]:
 
 
 def system_texts(messages: Iterable[Message]) -> list[str]:
-    """Return the texts of the system messages, from anywhere in the conversation.
+    """Return the texts of all system messages in the conversation.
 
     >>> system_texts([SystemMessage("You are brief."), SystemMessage(" ")])
     ['You are brief.']

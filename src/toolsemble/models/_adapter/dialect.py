@@ -13,7 +13,7 @@ from toolsemble._vocabulary.specification import Note
 from toolsemble.models._chat import Reasoning
 
 _CLAUDE = re.compile(r"claude-[a-z]+-(\d+)(?:-(\d{1,2}))?(?!\d)")
-# From this version on, Claude decides how much it thinks, at a level of effort.
+# From this version on, Claude decides how much it thinks, given a level of effort.
 _ADAPTIVE = (4, 6)
 _CLAUDE_TOKENS = {"low": 2048, "medium": 6144, "high": 12_288}
 _LEAST_CLAUDE_TOKENS = 1024
@@ -73,7 +73,7 @@ def is_adaptive(model: str) -> bool:
 
 
 def merge_settings(own: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return both; those of the user take precedence, also inside of a mapping.
+    """Return merged settings; the user's take precedence, also in nested mappings.
 
     >>> merge_settings({"reasoning": {"effort": "low", "summary": "auto"}}, {"reasoning": {"effort": "high"}})
     {'reasoning': {'effort': 'high', 'summary': 'auto'}}
@@ -87,7 +87,7 @@ def merge_settings(own: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[
 
 Schema: TypeAlias = dict[str, Any]
 Rule: TypeAlias = Callable[[Schema, str], tuple[Schema, list[Note]]]
-"""Returns a schema rewritten, and notes of the changes; its subschemas are already rewritten."""
+"""Returns a rewritten schema and notes of the changes; its subschemas are already rewritten."""
 
 
 def ensure_object(parameters: Schema) -> Schema:
@@ -113,7 +113,7 @@ def rewrite(schema: Schema, *rules: Rule, path: str = "$") -> tuple[Schema, list
 
     def inner(part: Any, place: str) -> Any:
         if not isinstance(part, dict):
-            return {}  # true, false, or a list of older drafts, which not every provider accepts
+            return {}  # true, false, or a list from older drafts, which not every provider accepts
         done, notes = rewrite(part, *rules, path=place)
         below.extend(notes)
         return done
@@ -165,7 +165,7 @@ def close_object(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
 
 
 def adapt_strict(parameters: Schema, *rules: Rule) -> tuple[Schema, list[Note]]:
-    """Return the schema of the arguments for a strict mode, by further rules of it; raise ValueError for no object.
+    """Return the argument schema for a strict mode with additional rules; raise ValueError if it is not an object.
 
     >>> adapt_strict({"type": "object"})[0]
     {'type': 'object', 'properties': {}, 'additionalProperties': False}
@@ -229,7 +229,7 @@ def require_model_name(provider: str, rest: str, example: str) -> str:
 
 
 def require_strict_schema(schema: Mapping[str, Any], provider: str, model: str) -> dict[str, Any]:
-    """Return the strict form of a schema; raise ``ToolConfigurationError`` if the provider cannot enforce it.
+    """Return a schema's strict form; raise ``ToolConfigurationError`` if the provider cannot enforce it.
 
     :param model: the class whose ``native_output`` can be turned off
     """

@@ -1,4 +1,4 @@
-"""Errors of a provider, as errors of this library: refused, cut off, incomplete; keys are masked."""
+"""Conversion of provider errors: rejected, cut off or incomplete replies; keys are masked."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from toolsemble.models._adapter.wire import field
 from toolsemble.models._chat import StopReason, find_too_long
 
 _SHOWN = 500
-_SERVER_ERROR = re.compile(r"5\d\d\b")  # some codes have a name behind the number
+_SERVER_ERROR = re.compile(r"5\d\d\b")  # some codes have a name after the number
 _BEFORE_KEY = r"(?:(?<=[\"'`:=])|(?<=[:=] )|(?<=[Bb]earer ))"
-_SHORT = 8  # shorter keys occur by chance inside of words
+_SHORT = 8  # shorter keys occur by chance inside words
 
 
 def quote(text: str, secrets: Iterable[str | None] = ()) -> str:
-    """Return the message of a server on one line, shortened, with keys masked.
+    """Return a server's message on one line, truncated, with keys masked.
 
     >>> quote("No such key: s3cret", ["s3cret", None])
     'No such key: ***'
@@ -33,8 +33,8 @@ def quote(text: str, secrets: Iterable[str | None] = ()) -> str:
 def mask_keys(text: str, secrets: Iterable[str | None]) -> str:
     """Return a text with keys replaced by asterisks.
 
-    A short key, such as a dummy for a local server, is replaced as a word only; one of letters alone may be a word of
-    the message, and is replaced only in quotes, after a colon or an equals sign, and after "Bearer".
+    A short key, such as a dummy for a local server, is replaced only as a word; a letters-only key may be a word in the
+    message, and is replaced only in quotes, after a colon or an equals sign, and after "Bearer".
 
     >>> mask_keys("No such key: s3cret", ["s3cret", None]), mask_keys("No such key: k", ["k"])
     ('No such key: ***', 'No such key: ***')
@@ -55,7 +55,7 @@ def _find_pattern(secret: str) -> str:
 
 
 def read_reason(body: object) -> str:
-    """Return the message in the body of an error, in any of the formats that servers use; empty if there is none.
+    """Return the message in an error body, in any common format; empty if there is none.
 
     >>> read_reason({"error": {"message": "Overloaded"}}), read_reason({"detail": [{"msg": "bad"}]}), read_reason(None)
     ('Overloaded', '[{"msg": "bad"}]', '')
@@ -69,7 +69,7 @@ def read_reason(body: object) -> str:
 def status_error(
     provider: str, code: object, reason: str, headers: Mapping[str, str], *, retryable: bool
 ) -> ModelError:
-    """Return the error for a request that was refused, or that the server failed to answer.
+    """Return the error for a request that was rejected or failed.
 
     :param reason: the provider's message, quoted
 
@@ -93,7 +93,7 @@ def connection_error(provider: str, problem: BaseException, secrets: Iterable[st
 
 
 def cut_off_error(provider: str) -> ModelError:
-    """Return the retryable error for a stream without an end.
+    """Return the retryable error for a truncated stream.
 
     >>> cut_off_error("Mistral")
     ModelError("Mistral's answer was cut off before its end")
@@ -116,7 +116,7 @@ _SCHEME = re.compile(r"(?:bearer|basic)\s+", re.IGNORECASE)
 
 @contextmanager
 def mask_keys_in_errors(keys: Callable[[], Iterable[Any]]) -> Iterator[None]:
-    """Mask keys in exceptions raised inside, and drop the cause and context of an exception if they contain one.
+    """Mask keys in exceptions raised inside, and drop an exception's cause and context if they contain one.
 
     A provider may repeat a key anywhere: in an error, in an answer, in place of a number.
 
@@ -209,7 +209,7 @@ class StopReasons:
         if has_calls:
             return stop if stop == "length" else "calls"
         if reason in self.malformed:
-            # The text beside a lost call is not an answer.
+            # The text next to a lost call is not an answer.
             raise ModelError(f"{self.provider} wrote a call that cannot be read ({reason})", retryable=True)
         if not has_text:
             self._check_empty(f"({reason}): {why}" if why else f"({reason})", stop)
@@ -230,10 +230,10 @@ class StopReasons:
 def translate_errors(
     provider: str, keys: Callable[[], Iterable[Any]], translate: Callable[[Any, list[str]], Exception | None]
 ) -> Iterator[None]:
-    """Raise the errors of a package as errors of this library, with keys masked.
+    """Convert a package's errors to errors of this library, with keys masked.
 
     :param keys: returns the keys; called when an exception is raised
-    :param translate: returns the error for an exception and the keys; None if it is not one of the package
+    :param translate: returns the error for an exception and the keys; None if it is not the package's
 
     >>> with translate_errors("Toy", lambda: ["s3cret"], lambda error, keys: None):
     ...     json.loads("s3cret")

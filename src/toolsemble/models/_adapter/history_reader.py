@@ -1,4 +1,4 @@
-"""Code shared by the readers of histories in other formats: checks that name the place, media, calls and replies."""
+"""Code shared by the readers of histories in other formats: validation with paths, media, calls and replies."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from toolsemble.models._message import AssistantMessage, Message, ToolMessage, T
 _ERROR = "Error: "
 _NOT_FINISHED = "The call did not finish"
 PDF = "application/pdf"
-"""The media type of a file that does not tell it: every provider that takes files takes this one."""
+"""The default media type of a file, which every provider with file support accepts."""
 
 
 class HistoryReader:
-    """A conversation that is read message by message; every call must get its reply.
+    """A conversation parsed message by message; every call must get its reply.
 
     >>> reader = HistoryReader()
     >>> reader.add("messages[0]", AssistantMessage("", (ToolCall("now", id="c1"),)))
@@ -34,8 +34,8 @@ class HistoryReader:
     def __init__(self, *, answer_open_calls: bool = False) -> None:
         """Start an empty conversation.
 
-        :param answer_open_calls: whether a call without a reply is answered as failed, and not an error: a browser
-            sends such calls after it has left a run
+        :param answer_open_calls: whether to answer a call without a reply as failed instead of raising: a browser sends
+        such calls after it left a run
         """
         self._answer_open_calls = answer_open_calls
         self._messages: list[Message] = []
@@ -51,7 +51,7 @@ class HistoryReader:
             self._open_call(f"{place}, call {index}", call)
 
     def add_call(self, place: str, call: ToolCall) -> None:
-        """Add a call to the last message if that is one of the model, or else a message with this call."""
+        """Add a call to the last message if it is an assistant message, else a message with this call."""
         last = self._messages[-1] if self._messages else None
         if not isinstance(last, AssistantMessage) or self._has_replies:
             self.add(place, AssistantMessage())
@@ -60,7 +60,7 @@ class HistoryReader:
         self._open_call(place, call)
 
     def add_reply(self, place: str, call_id: str | None, result: ToolResult) -> None:
-        """Add the reply to a call; raise if the call was not made just before."""
+        """Add the reply to a call; raise unless it directly follows the call."""
         if call_id not in self._open:
             raise ValueError(f"{place}: it answers the call {call_id!r:.80}, which was not made just before it")
         _, call = self._open.pop(call_id)
@@ -87,12 +87,12 @@ class HistoryReader:
 
 
 def iterate_items(value: object, place: str, expected: str = "a list") -> Iterator[tuple[str, Any]]:
-    """Yield the items of a list with their places; raise if it is not a list.
+    """Yield a list's items with their paths; raise if it is not a list.
 
     >>> list(iterate_items(["a"], "messages"))
     [('messages[0]', 'a')]
     """
-    # An object of an SDK is iterable, too.
+    # SDK objects are iterable too.
     if isinstance(value, (str, bytes, Mapping)) or hasattr(value, "to_dict") or not isinstance(value, Iterable):
         raise ValueError(f"{place}: expected {expected}, got {describe(value)}")
     for index, item in enumerate(value):
@@ -100,14 +100,14 @@ def iterate_items(value: object, place: str, expected: str = "a list") -> Iterat
 
 
 def read_text(value: object, place: str) -> str:
-    """Return a text; raise if it is anything else."""
+    """Return a text; raise for anything else."""
     if not isinstance(value, str):
         raise ValueError(f"{place}: expected a str, got {describe(value)}")
     return value
 
 
 def read_call(make: Any, source: object, place: str) -> ToolCall:
-    """Return the call that a function such as ``ToolCall.from_openai`` reads; raise if it is not one, or has no id."""
+    """Return the call parsed by a function such as ``ToolCall.from_openai``; raise if it is invalid or has no id."""
     try:
         call: ToolCall = make(source)
     except TypeError as problem:
@@ -118,7 +118,7 @@ def read_call(make: Any, source: object, place: str) -> ToolCall:
 
 
 def read_data_url(url: object, place: str) -> ImageContent:
-    """Return the image in a data URL; an image elsewhere is not fetched.
+    """Return the image in a data URL; other URLs are not fetched.
 
     >>> read_data_url("data:image/png;base64,aGk=", "url")
     ImageContent(<2 bytes>, mime_type='image/png')
@@ -134,7 +134,7 @@ def read_data_url(url: object, place: str) -> ImageContent:
 
 
 def read_image_url(url: object, place: str) -> ImageContent:
-    """Return the image at a URL, which is not fetched; a data URL is decoded.
+    """Return the image for a URL without fetching it; decode a data URL.
 
     >>> read_image_url("https://example.com/map.png", "url")
     ImageContent(url='https://example.com/map.png', mime_type='image/png')
@@ -149,7 +149,7 @@ def read_image_url(url: object, place: str) -> ImageContent:
 
 
 def read_file_url(url: object, name: str, place: str) -> FileContent:
-    """Return the file at a URL, which is not fetched; a data URL is decoded.
+    """Return the file for a URL without fetching it; decode a data URL.
 
     :param name: the name of the file; empty for the last part of the URL
 
@@ -180,10 +180,10 @@ def read_base64(data: object, place: str) -> bytes:
 
 
 def make_result(text: str, contents: Iterable[Content] = (), *, is_error: bool | None = None) -> ToolResult:
-    """Return the result of a call that a model saw as this text.
+    """Return the result of a call from its reply text.
 
-    :param is_error: whether the call failed; None if the format does not say so: a text that begins with ``Error:``,
-        as this library writes it, is the message of a failure
+    :param is_error: whether the call failed; None if the format does not say: a text that begins with ``Error:``, as
+    written by this library, is a failure's message
 
     >>> make_result("Error: no such city"), make_result("sunny")
     (ToolResult.failure('no such city'), ToolResult.success('sunny'))
@@ -194,9 +194,9 @@ def make_result(text: str, contents: Iterable[Content] = (), *, is_error: bool |
 
 
 def make_result_of(parts: Iterable[Content], *, is_error: bool | None = None) -> ToolResult:
-    """Return the result of a call with these contents; the first text is that of the result, as this library writes it.
+    """Return the result of a call with these contents; the first text is the result's, as written by this library.
 
-    :param is_error: as in :func:`make_result`; a failure has texts only
+    :param is_error: as in :func:`make_result`; a failure has only texts
 
     >>> make_result_of([TextContent("a map"), ImageContent(b"...", "image/png")]).contents
     (ImageContent(<3 bytes>, mime_type='image/png'),)
@@ -209,7 +209,7 @@ def make_result_of(parts: Iterable[Content], *, is_error: bool | None = None) ->
 
 
 def make_prompt(parts: Iterable[Content]) -> UserMessage:
-    r"""Return the message of the user with these contents; texts are joined by newlines.
+    r"""Return the user message with these contents; texts are joined by newlines.
 
     >>> make_prompt([TextContent("What"), TextContent("is it?")]).text
     'What\nis it?'
@@ -237,7 +237,7 @@ def to_values(source: object, place: str) -> dict[str, Any]:
 
 
 def describe(value: object) -> str:
-    """Return a short description of what came instead.
+    """Return a short description of an unexpected value.
 
     >>> describe({"role": "user"}), describe(None), describe(7)
     ("an object with the keys 'role'", 'None', '7')
@@ -248,7 +248,7 @@ def describe(value: object) -> str:
 
 
 def unsupported(place: str, source: object, expected: str) -> ValueError:
-    """Return the error for a part of a type that cannot be converted."""
+    """Return the error for a part with an unsupported type."""
     kind = field(source, "type")
     got = describe(source) if kind is None else f"the type {kind!r:.80}"
     return ValueError(f"{place}: expected {expected}, got {got}")

@@ -1,4 +1,4 @@
-"""A model that the environment may offer to an agent without a model, and where its key comes from."""
+"""A default model offered by the environment, and the source of its key."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Offer:
     available: bool
     """Whether it can be used."""
     why: str
-    """Why it can be used, or why not: part of a sentence."""
+    """Why it can or cannot be used: a sentence fragment."""
 
 
 def offer_with_key(name: str, package: str, *variables: str) -> Offer:
@@ -61,11 +61,11 @@ def is_set(variable: str) -> bool:
 
 
 CLIENT_KEY = "the key of the client"
-"""The source of a key for a model that has a client of its user."""
+"""The key source for a model with the user's own client."""
 
 
 def find_key_source(api_key: object, *variables: str) -> str | None:
-    """Return where a key comes from, never the key itself; None if there is none.
+    """Return a key's source, never the key itself; None if there is none.
 
     :param variables: the environment variables with a key, the first one that is set is used
 
@@ -78,9 +78,9 @@ def find_key_source(api_key: object, *variables: str) -> str | None:
 
 
 def key_hint(source: str | None, missing: str) -> str:
-    """Return the end of a message about a request that was refused for its key.
+    """Return the hint to append to an authentication error.
 
-    :param missing: how to set a key, for a model that has none
+    :param missing: how to set a key, for a model without one
 
     >>> key_hint("the key from TOY_API_KEY", "set TOY_API_KEY"), key_hint(None, "set TOY_API_KEY")
     ('; it refused the key from TOY_API_KEY', '; set TOY_API_KEY')

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
-# Open clients need a reference from outside of their owner. Otherwise the garbage collector, when it finds the owner in
+# Open clients need a reference from outside their owner. Otherwise the garbage collector, when it finds the owner in
 # a cycle, would collect the connections with it instead of closing them.
 _OPEN: set[_OpenClient[Any]] = set()
 
@@ -38,7 +38,7 @@ class PerLoop(Generic[T]):
         """Set the function that creates clients.
 
         :param make: returns a context whose value is the client, and which closes it. Entering it must not wait. It
-            must not be based on an async generator, as the loop would close that by itself at the same time
+        must not be based on an async generator, because the loop would close it concurrently
         """
         self._make = make
         self._clients: dict[asyncio.AbstractEventLoop, _OpenClient[T]] = {}
@@ -49,7 +49,7 @@ class PerLoop(Generic[T]):
         opened = self._clients.get(loop)
         if opened is None or not opened.is_open:
             self._sweep()
-            # Nothing here waits, so no other task of the loop creates a second one.
+            # Nothing here awaits, so no other task on the loop creates a second one.
             opened = self._clients[loop] = _OpenClient(loop, self)
             await opened.open(self._make())
         return opened.client
@@ -59,7 +59,7 @@ class PerLoop(Generic[T]):
         return [opened.client for opened in list(self._clients.values()) if opened.is_open]
 
     def _sweep(self) -> None:
-        """Drop closed clients, and those of loops that were closed without ending their generators."""
+        """Drop closed clients, and clients of loops that were closed without closing their generators."""
         for each in [each for each in list(_OPEN) if each.loop.is_closed()]:
             each.release()
         for loop, opened in list(self._clients.items()):
@@ -70,8 +70,8 @@ class PerLoop(Generic[T]):
 class _OpenClient(Generic[T]):
     """A client that is open in a loop.
 
-    It is held by an async generator, because a loop closes open ones when it ends. A library has no other moment at
-    which it can await the closing of its connections.
+    It is held by an async generator, because a loop closes open generators when it ends. A library has no other
+    opportunity to await the closing of its connections.
     """
 
     client: T
@@ -92,7 +92,7 @@ class _OpenClient(Generic[T]):
         self.client = await anext(self._generator)
 
     def release(self) -> None:
-        """Forget the client, which is closed or can no longer be closed."""
+        """Drop the client, which is closed or can no longer be closed."""
         _OPEN.discard(self)
         self._finalizer.detach()
 
@@ -104,7 +104,7 @@ class _OpenClient(Generic[T]):
             self.release()
 
     def _schedule_close(self) -> None:
-        """Schedule the closing of the client after its owner is gone; called in any thread."""
+        """Schedule the client's closing after its owner was collected; called in any thread."""
         with suppress(RuntimeError):  # the loop is closed
             self.loop.call_soon_threadsafe(self._start_closing)
 

@@ -1,4 +1,4 @@
-"""Replies of providers: details that they need back, calls assembled from pieces, and token counts."""
+"""Provider replies: details to send back, calls assembled from pieces, and token counts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def append_text(block: Block, name: str, piece: str) -> None:
 
 
 def join_texts(blocks: list[Block]) -> list[Block]:
-    """Join the pieces of all texts; return the blocks, to which more can be appended.
+    """Join the pieces of all texts; return the blocks, which stay appendable.
 
     >>> join_texts([{"type": "tool_use"}])
     [{'type': 'tool_use'}]
@@ -63,8 +63,8 @@ def has_text(blocks: list[Block]) -> bool:
 def make_details(provider: str, blocks: Sequence[Block]) -> dict[str, Any] | None:
     """Return the details of a reply, or None if it consists of plain text and calls.
 
-    Reasoning must be sent back unchanged and in its position, so the details list all blocks. Of texts and calls,
-    which are in the message, only the position, the length and the signature are stored.
+    Reasoning must be sent back unchanged and in its position, so the details list all blocks. For texts and calls,
+    which are in the message, only the position, length and signature are stored.
 
     :param provider: the provider; with its model, if other models cannot verify the signatures
 
@@ -79,10 +79,10 @@ def make_details(provider: str, blocks: Sequence[Block]) -> dict[str, Any] | Non
 
 
 def restore_blocks(provider: str, message: AssistantMessage, calls: Sequence[Block]) -> list[Block]:
-    """Return the content of a message as its provider sent it: the text, these calls, and the blocks in the details.
+    """Return a message's content as sent by its provider: the text, these calls, and the blocks in the details.
 
-    Without details of this provider the text comes first. Blank text is omitted, as providers reject it, unless it is
-    signed.
+    Without details from this provider, the text comes first. Blank text is omitted, because providers reject it, unless
+    it is signed.
 
     >>> details = {"anthropic": [{"type": "thinking", "thinking": "Hm."}, {"type": "text", "length": 4}]}
     >>> restore_blocks("anthropic", AssistantMessage("Rome", (), details), [])
@@ -115,7 +115,7 @@ def _signature_of(block: Block) -> Block:
 
 
 def _read_stored(provider: str, details: Mapping[str, Any] | None) -> list[Block]:
-    """Return the blocks of a provider; details can come from anywhere, so unknown formats are ignored."""
+    """Return a provider's blocks; details are untrusted, so unknown formats are ignored."""
     stored = (details or {}).get(provider)
     blocks = stored if isinstance(stored, list) else []
     return blocks if all(map(_is_stored, blocks)) else []
@@ -129,7 +129,7 @@ def _is_stored(block: object) -> bool:
 
 
 def _fit_text(stored: list[Block], length: int) -> list[Block]:
-    """Return the blocks, with the whole text before the calls if its length has changed."""
+    """Return the blocks, with the full text before the calls if its length has changed."""
     if sum(block["length"] for block in stored if block["type"] == "text") == length:
         return stored
     others = [block for block in stored if block["type"] != "text"]
@@ -138,7 +138,7 @@ def _fit_text(stored: list[Block], length: int) -> list[Block]:
 
 
 class _Call:
-    """A call of a reply; some servers send its name after other parts of it."""
+    """A call in a reply; some servers send its name after other parts."""
 
     def __init__(self, index: int, id: str | None) -> None:
         self.index = index
@@ -189,7 +189,7 @@ class StreamedCalls:
         yield from call.add_arguments(arguments)
 
     def add_piece(self, index: object, id: str | None, name: str, arguments: str) -> Iterator[Chunk]:
-        """Add a piece of a call; yield its chunks, except for those of a call whose name is not known yet."""
+        """Add a piece of a call; yield its chunks once the call's name is known."""
         place = index if isinstance(index, int) else None
         call = self._find(place, id, name) or self._create(id)
         if place is not None:
@@ -201,7 +201,7 @@ class StreamedCalls:
         yield from call.add_arguments(arguments)
 
     def finish(self) -> Iterator[Chunk]:
-        """Yield the chunks of calls that got no name; the model is told later that there is no such tool."""
+        """Yield the chunks of calls without a name; the model is told later that the tool is unknown."""
         for call in self._calls:
             if not call.is_started:
                 yield from call.start("")
@@ -227,7 +227,7 @@ class StreamedCalls:
 
 
 def read_usage(usage: object) -> TokenUsage:
-    """Return the token usage; what is not a count is 0.
+    """Return the token usage; invalid counts are 0.
 
     >>> read_usage({"prompt_tokens": 9, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}})
     TokenUsage(input=9, output=2, cached=4, reasoning=0, cache_write=0)

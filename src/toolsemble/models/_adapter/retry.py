@@ -24,7 +24,7 @@ def is_retryable(status: int, headers: Mapping[str, str] | None = None) -> bool:
 
 
 def parse_retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that a server asks to wait, or None.
+    """Return the delay in seconds requested by a server, or None.
 
     >>> parse_retry_after({"retry-after": "7"}), parse_retry_after({"retry-after-ms": "1500", "retry-after": "2"})
     (7.0, 1.5)

@@ -45,7 +45,7 @@ class Offer(Protocol):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Further settings, such as a title and hints."""
+        """Additional settings, such as a title and hints."""
         ...
 
 
@@ -79,7 +79,7 @@ class Answer(Protocol):
 
 
 def field(source: object, *names: str) -> Any:
-    """Return the first of these fields that an SDK object or its dict has; None if it has none.
+    """Return the first existing one of these fields of an SDK object or its dict; None if there is none.
 
     >>> field({"functionCall": {"name": "now"}}, "function_call", "functionCall")
     {'name': 'now'}
@@ -167,7 +167,7 @@ def media_type(content: Media) -> str:
 
 
 def data_url(content: Media) -> str:
-    """Return media as a data URL; or the URL that they are at.
+    """Return media as a data URL, or their own URL.
 
     >>> from toolsemble import ImageContent
     >>> data_url(ImageContent(b"hi", "image/png"))
@@ -177,7 +177,7 @@ def data_url(content: Media) -> str:
 
 
 def decode_text(content: Media) -> str | None:
-    """Return the text of media with UTF-8 text; None for any other.
+    """Return the text of UTF-8 text media; None for any other.
 
     >>> from toolsemble import ImageContent
     >>> decode_text(FileContent(b"a;b", "text/csv", "a.csv")), decode_text(ImageContent(b"...", "image/png"))
@@ -187,7 +187,7 @@ def decode_text(content: Media) -> str | None:
 
 
 def write_as_text(content: Media) -> str | None:
-    r"""Return a text file, also one of code or data, as a text for the model; None for any other.
+    r"""Return a text file, including code and data, as text for the model; None for any other.
 
     >>> write_as_text(FileContent(b"[1]", "application/json", "a.json"))
     'File a.json:\n\n[1]'
@@ -216,7 +216,7 @@ def file_name(content: Media) -> str:
 
 
 def describe_omitted(content: Media) -> str:
-    """Return the line of text that replaces media a provider does not support.
+    """Return the text line that replaces unsupported media.
 
     >>> describe_omitted(FileContent(b"...", "application/zip", "a.zip"))
     '[a.zip, application/zip, 3 bytes, not shown]'
@@ -229,7 +229,7 @@ def describe_omitted(content: Media) -> str:
 def write_blocks(
     answer: Answer, write_text: Callable[[str], Any], write_media: Callable[[Media], dict[str, Any] | None]
 ) -> list[dict[str, Any]]:
-    """Return the content blocks of an answer; media for which ``write_media`` returns None become a line of text.
+    """Return the content blocks of an answer; media for which ``write_media`` returns None become a text line.
 
     Blank text has no block, since several providers reject it.
 
@@ -248,7 +248,7 @@ def write_blocks(
 
 
 def join_text(answer: Answer, admitted: frozenset[str] = frozenset()) -> str:
-    r"""Return the answer as text, with a line for each of the media that are not of the admitted types.
+    r"""Return the answer as text, with a line for each media item of an unsupported type.
 
     >>> from types import SimpleNamespace
     >>> from toolsemble import ImageContent
@@ -268,7 +268,7 @@ def _text_lines(answer: Answer, admitted: frozenset[str]) -> Iterator[str]:
 
 
 def select_media(answer: Answer, admitted: frozenset[str]) -> list[Media]:
-    """Return the answer's media of the admitted types, without those at a URL.
+    """Return the answer's media of supported types, except URLs.
 
     >>> from types import SimpleNamespace
     >>> from toolsemble import ImageContent
@@ -290,7 +290,7 @@ def parameters_of(offer: Offer) -> dict[str, Any]:
 
 
 def settings_for(provider: str, offer: Offer) -> dict[str, Any]:
-    """Return the keys that the metadata of a tool has for a provider; they stand beside the name of the tool.
+    """Return a tool's metadata keys for a provider, which are sent next to the tool's name.
 
     >>> from toolsemble import ToolSpecification
     >>> weather = ToolSpecification("weather", "The weather", metadata={"anthropic": {"defer_loading": True}})

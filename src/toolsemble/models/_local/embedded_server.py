@@ -23,7 +23,7 @@ _MAGIC = b"GGUF"
 
 
 def find_weights(name: str = "") -> Path:
-    """Return the file of a model by its name or path; raise :class:`ToolConfigurationError` if it does not exist.
+    """Return a model's file by name or path; raise :class:`ToolConfigurationError` if it does not exist.
 
     This never downloads anything. Without a name, ``TOOLSEMBLE_MODEL`` may contain the path of a file.
 
@@ -51,7 +51,7 @@ def find_weights(name: str = "") -> Path:
 _WAIT_POLICY = "OMP_WAIT_POLICY"
 _SETTINGS = {
     "n_parallel": 1,
-    "no_extra_bufts": True,  # repacked weights would take their memory twice
+    "no_extra_bufts": True,  # repacked weights would double the memory
     "warmup": False,
     "ui": False,
     "use_jinja": True,
@@ -91,7 +91,7 @@ def start_server(module: ModuleType, path: str, key: str, settings: Mapping[str,
 
 
 def _wait_ready(address: str, key: str) -> None:
-    """Wait until the server accepts tasks: one that is stopped earlier never ends."""
+    """Wait until the server accepts tasks: if stopped earlier, it never exits."""
     connection = http.client.HTTPConnection(urlsplit(address).netloc)
     try:
         connection.request("GET", "/slots", headers={"Authorization": f"Bearer {key}"})

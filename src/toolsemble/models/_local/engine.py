@@ -1,7 +1,7 @@
-"""llama.cpp with one loaded model, shared by all users of that model in this process, and its prefix cache.
+"""llama.cpp with one loaded model, shared within this process, and its prefix cache.
 
 Prompts with the same tools begin with the same thousand tokens, whose computation takes most of the time of a first
-answer. The result is stored in files, which a later process loads in a fraction of a second.
+answer. The result is stored in files, which later processes load in a fraction of a second.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ _SUFFIX = ".kv"
 
 
 class PrefixCache:
-    """The cached prefixes of one model, in a folder that is created; nothing is cached if that fails."""
+    """One model's cached prefixes, in a folder created on demand; nothing is cached if that fails."""
 
     def __init__(self, folder: Path | None, model: str) -> None:
         self._folder = folder
@@ -114,7 +114,7 @@ class PrefixCache:
         return "" if self._folder is None else f"{self._folder}{os.sep}"
 
     async def prepare(self, client: ServerClient, prefix: Sequence[int]) -> AsyncGenerator[dict[str, Any], None]:
-        """Compute or load a prefix, once for each process: then llama.cpp has it in memory; yield its progress."""
+        """Compute or load a prefix, once per process, into llama.cpp's memory; yield the progress."""
         name = hashlib.sha256(f"{self._model} {list(prefix)}".encode()).hexdigest()
         if self._folder is None or name in self._seen or len(prefix) < _MIN_TOKENS:
             return
@@ -134,7 +134,7 @@ class PrefixCache:
         self._seen.add(name)
 
     async def _write(self, client: ServerClient, folder: Path, name: str) -> None:
-        # Another process may read the file at any time, so it must appear as a whole.
+        # Another process may read the file at any time, so it must appear atomically.
         partial = folder / f"{secrets.token_hex(8)}.part"
         if await _transfer(client, "save", partial):
             await asyncio.wrap_future(THREADS.submit(_finish, partial, name))
@@ -154,7 +154,7 @@ def _find(folder: Path, name: str) -> Path | None:
 
 
 def _finish(partial: Path, name: str) -> None:
-    """Rename a file to its final name, and delete old files down to a maximum size; errors of the disk are ignored."""
+    """Rename a file to its final name, and delete old files down to a maximum size; ignore disk errors."""
     with suppress(OSError):
         path = partial.replace(partial.with_name(_digest_name(partial, name)))
         size = 0
@@ -200,7 +200,7 @@ class Setup:
 
 
 class Engine:
-    """A loaded model; it generates one text at a time, and other requests wait."""
+    """A loaded model, which generates one text at a time; other requests wait."""
 
     def __init__(self, setup: Setup, library: ModuleType) -> None:
         self.setup = setup
@@ -242,7 +242,7 @@ class Engine:
             self._turns.release_closed_loops()  # the event loop of the current holder may have been closed
 
     async def context_size(self) -> int:
-        """Return the size of the context in tokens; it is less than requested if the model was made for less."""
+        """Return the context size in tokens; it is less than requested if the model supports less."""
         properties = await self._client.request("/props")
         return int(properties["default_generation_settings"]["n_ctx"])
 
@@ -298,7 +298,7 @@ _loading = threading.Lock()
 def shared_engine(setup: Setup, library: ModuleType) -> Engine:
     """Return the engine of a setup; load it if it is not loaded in this process.
 
-    It is unloaded when the last reference is gone. A forked process loads its own: threads do not survive a fork.
+    It is unloaded with the last reference. A forked process loads its own: threads do not survive a fork.
     """
     with _loading:
         engine = _engines.get((setup, os.getpid()))

@@ -1,6 +1,6 @@
 """The grammar of a step, in llama.cpp's notation (GBNF), built from the tools' JSON Schemas.
 
-The separators are those of ``json.dumps``, as in the rest of the prompt: a small model that is forced to use other ones
+The separators match ``json.dumps``, as in the rest of the prompt: a small model that is forced to use others
 writes worse arguments. A step has no line breaks.
 """
 
@@ -16,7 +16,7 @@ from toolsemble._schema.problem import follow_ref
 Schema = Mapping[str, Any] | bool
 
 MAX_LENGTH = 60_000
-"""The most characters of a grammar; llama.cpp parses it for every reply."""
+"""The maximum length of a grammar; llama.cpp parses it for every reply."""
 
 _MAX_RULES = 800
 _MAX_ITEMS = 16

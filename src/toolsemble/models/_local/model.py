@@ -1,7 +1,7 @@
 """The embedded model: llama.cpp in this process, without an API key or a network.
 
-The model's chat template is applied to placeholders instead of the texts. So a text cannot imitate the template: what
-looks like the end of a turn in a text is tokenized as plain text, and only the template can write such an end.
+The model's chat template is applied to placeholders instead of the texts. So a text cannot imitate the template: an
+end-of-turn marker in a text is tokenized as plain text, and only the template can end a turn.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ async def build_prompt(
         turns = await _select_turns(engine, conversation, left, around)
         kept = [await _shorten_results(engine, turn, left) for turn in turns]
         if lost := described - find_described(kept):
-            # Tools that were described in what is left out are still offered, so they move to the others.
+            # Tools described in dropped turns are still offered, so they move to the others.
             described -= lost
             continue
         prompt = await _apply_template(engine, (*chain(*opening),), (*chain(*kept),))
@@ -75,7 +75,7 @@ async def build_prompt(
 
 
 async def _count_tokens(engine: Engine, turns: Sequence[Turn], around: int) -> int:
-    """Return how many tokens turns take, with ``around`` tokens added to each message."""
+    """Return the token count of turns, with ``around`` tokens added to each message."""
     return sum([len(await engine.tokenize(message.text)) + around for message in chain(*turns)])
 
 
@@ -119,7 +119,7 @@ async def _count_turn(engine: Engine, turn: Turn, room: int, around: int) -> int
 
 
 async def _shorten_results(engine: Engine, turn: Turn, room: int) -> Turn:
-    """Return a turn with those results shortened that would take more than half of the room."""
+    """Return a turn, truncating results that would take more than half of the room."""
     most = room // 2 // max(1, sum(message.is_result for message in turn))
     return tuple([await _shorten(engine, message, most) if message.is_result else message for message in turn])
 
@@ -184,13 +184,13 @@ _MIN_CONTEXT = 256
 class LocalModel(chat.ChatModel):
     """A model in this process, by the name of its weights or the path of a GGUF file.
 
-    Models with the same weights and settings share one engine, which is loaded by the first request and unloaded with
-    the last of the models. It handles one request at a time; others wait.
+    Models with the same weights and settings share one engine, which is loaded on the first request and unloaded with
+    the last model. It handles one request at a time; others wait.
 
     :param name: ``""`` for the default, ``"small"``, or a path
     :param context: the context size in tokens, for the prompt and the answer
     :param threads: the number of threads; the number of cores by default
-    :param max_tokens: the most tokens of an answer
+    :param max_tokens: the maximum number of tokens of an answer
 
     >>> LocalModel("/nowhere/model.gguf")
     Traceback (most recent call last):
@@ -285,7 +285,7 @@ async def _generate(
 
 
 def _read_progress(event: Mapping[str, Any], prompt: Prompt) -> Iterator[chat.Chunk]:
-    """Yield how much of the prompt is read, until all of it is."""
+    """Yield the prompt progress until it is complete."""
     processed = (event.get("prompt_progress") or {}).get("processed", 0)
     if 0 < processed < len(prompt.tokens):
         yield chat.PromptProgress(processed / len(prompt.tokens))

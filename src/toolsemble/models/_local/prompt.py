@@ -24,7 +24,7 @@ _PARTY = "Host: Otto Lind\nDay: Saturday\nPlace: Lake Street 4"
 _FAIR = "Fair in Aston\nStart: 2023-09-01\nEnd: 2023-09-17\nEntry: 4 euros"
 _BUILTIN = {"calendar": ("datetime", "input"), "open_file": ("file_read", "path"), "compute": ("calculator", "input")}
 
-# What a search for the invented tools finds. The one that fits is mostly the first, but not always: else a small model
+# The results of searches for the invented tools. The fitting one is mostly, but not always, first: else a small model
 # calls the first tool of any list.
 _LINES = {
     "calendar": "- calendar(input: string): Calculates with dates.\n- week_plan(week: integer): Shows a plan.",
@@ -40,7 +40,7 @@ _NOTHING = (
 
 
 def _write_found(lines: str) -> str:
-    """Return what a search for tools says of those that it has loaded."""
+    """Return a search's reply about the loaded tools."""
     return f"{len(lines.splitlines())} tools are loaded now; call by name the one that fits:\n{lines}"
 
 
@@ -49,7 +49,7 @@ class _Step(NamedTuple):
     arguments: Mapping[str, Any]
     result: str
     search: str = ""
-    """What the tool is searched for with. No two dialogues begin with the same: a small model would copy it."""
+    """The search query. No two dialogues begin with the same one: a small model would copy it."""
     note: str | None = None
 
 
@@ -113,7 +113,7 @@ _DIALOGUES: tuple[_Dialogue, ...] = (
     ),
 )
 
-# A model that sees dialogues with its own tools needs no others. They are fewer: reading a prompt takes long.
+# A model that sees dialogues with its own tools needs no others. They are fewer, because prompts are slow to process.
 _SHORT: tuple[_Dialogue, ...] = (
     *_DIALOGUES[:3],
     (
@@ -126,7 +126,7 @@ _SHORT: tuple[_Dialogue, ...] = (
     _DIALOGUES[7],
 )
 
-# With a search, one that finds nothing that fits stands in place of two dialogues with further searches.
+# With a search tool, one dialogue without a match replaces two dialogues with further searches.
 _SEARCHING: tuple[_Dialogue, ...] = (
     *_DIALOGUES[:5],
     (
@@ -164,7 +164,7 @@ def make_demonstrations(offered: Mapping[str, Collection[str]], final: str) -> l
         steps = [step._replace(name=_choose_name(step.name, offered)) for step in written]
         if searches:
             steps = [each for step in steps for each in _find_first(step, offered)]
-        # A plan has only tools that are offered, each of them once.
+        # A plan has only offered tools, each of them once.
         planned = [step.name for step in steps]
         if searches:
             planned = list(dict.fromkeys(name for name in planned if name in offered))
@@ -197,7 +197,7 @@ def _make_calls(
 
 
 def _choose_name(made_up: str, offered: Mapping[str, Collection[str]]) -> str:
-    """Return the name of the built-in tool if it is offered; else that of an invented one."""
+    """Return the built-in tool's name if it is offered, else an invented name."""
     name, argument = _BUILTIN.get(made_up, ("", ""))
     return name if list(offered.get(name, ())) == [argument] else made_up
 
@@ -206,14 +206,14 @@ def _find_first(step: _Step, offered: Collection[str]) -> list[_Step]:
     """Return a step with a search before it, if its tool has to be found."""
     if not step.search or step.name in offered:
         return [step]
-    # The note repeats what was searched for, which leads a small model to the tool that fits it.
+    # The note repeats the query, which leads a small model to the fitting tool.
     note = " ".join(filter(None, [step.note, f"{step.search}: {step.name} fits."]))
     found = _write_found(_LINES[step.name])
     return [_Step(local_steps.SEARCH, {"query": step.search}, found, note=step.note), step._replace(note=note)]
 
 
 FINAL = "final_answer"
-"""The name of the call with which the model answers."""
+"""The name of the call that answers."""
 
 Attempt: TypeAlias = Literal["first", "other start", "sampled", "answer"]
 """The way a step is requested; see :meth:`LocalRequest.attempts`."""
@@ -293,8 +293,8 @@ class LocalRequest:
     def opening_turns(self, described: Collection[str] = ()) -> list[local_steps.Turn]:
         """Return the turns before the conversation: the system message and the examples.
 
-        :param described: the names of the tools that the conversation describes where they were found: the tools before
-            it stay the same when one is found, and are not read again
+        :param described: the names of the tools described in the conversation where they were found, so that the prefix
+        stays the same and is not processed again
         """
         own = "\n".join(message.text for message in self._request.messages if isinstance(message, SystemMessage))
         if self.is_chat:
@@ -319,7 +319,7 @@ class LocalRequest:
         return "\n".join(filter(None, [own, *details, _RULES, "Tools:", *lines, answer]))
 
 
-# Without it, small models claim to be made by whoever made the texts that they were trained on.
+# Without it, small models claim to be made by the authors of their training texts.
 _CHAT = "You are a helpful assistant, a small open model that runs locally in toolsemble."
 _ANSWERS = "Answers the user. Use it as soon as you know the answer, and when no tool is needed."
 _RULES = (
@@ -333,7 +333,7 @@ _RULES = (
 
 
 def _format_details(name: str, description: str, schema: Mapping[str, Any] | None) -> str:
-    """Return the rest of a tool's description and its optional parameters, which are not in its line."""
+    """Return the rest of a tool's description and its optional parameters, which its line omits."""
     _, more = _split_first_sentence(description)
     properties, required = _parameters(schema)
     other = ", ".join(f"{key}: {_type_name(part)}" for key, part in properties.items() if key not in required)

@@ -32,7 +32,7 @@ class PlainReader:
             yield TextDelta(piece)
 
     def end(self) -> Iterator[Chunk]:
-        """Yield the chunks that were held back."""
+        """Yield the buffered chunks."""
         yield from ()
 
 
@@ -46,7 +46,7 @@ class StepReader:
     :param tools: the names of the tools
     :param final: the name of the call that answers
     :param structured: whether the answer is the JSON text of the arguments; else it is their only text
-    :param made: earlier calls, as the model would write them; chunks are held back until the step differs from them
+    :param made: earlier calls, as the model would write them; chunks are buffered until the step differs from them
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class StepReader:
             yield from self._read_text() if is_text else self._read_raw(len(self._text) - 1)
 
     def end(self) -> Iterator[Chunk]:
-        """Yield the chunks that were held back, without the closing brace of the step."""
+        """Yield the buffered chunks, without the step's closing brace."""
         if self._name is not None and (self._structured or not self._final):
             yield from self._read_raw(len(self._text) - _is_complete(self._text))
 

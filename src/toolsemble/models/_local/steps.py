@@ -1,4 +1,4 @@
-"""A conversation as the steps that the model would have written, and the rest of its plan."""
+"""A conversation as the steps that the model would have written, and the remaining plan."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SEARCH = "find_tools"
 """The name of the tool with which a model finds and loads others, see :class:`~toolsemble.Catalog`."""
 
 _FOUND = f"Result of {SEARCH}: "
-# The whole line of a tool: one that was cut does not describe it.
+# A tool's full line: a truncated one does not describe it.
 _LOADED = re.compile(r"^- ([\w-]+)\(.*\)(?=:|$)", re.MULTILINE)
 _MAX_TRIES = 2
 _MAX_REPEATED = 300  # characters
@@ -96,7 +96,7 @@ class History:
 
     def _add_reply(self, message: AssistantMessage, following: Sequence[Message]) -> None:
         if message.calls:
-            # Text beside a call is dropped: the format of steps has no place for it.
+            # Text next to a call is dropped, because steps have no place for it.
             self.turns.append(())
             if self.is_new:
                 self._plan = _read_plan(message.details) or _list_used_tools(following)
@@ -147,7 +147,7 @@ def find_described(turns: Iterable[Turn]) -> frozenset[str]:
 def format_next_step(question: str, left: Sequence[str], *, is_error: bool = False, found: bool | None = None) -> str:
     """Return the instruction after the result of a call, with the tools of the plan that were not used yet.
 
-    :param found: whether a search has found tools; None: it was no search
+    :param found: whether a search has found tools; None: it was not a search
     """
     # A short question is repeated, because a small model forgets it in a long prompt.
     task = f"Task: {question} " if len(question) <= _MAX_REPEATED else ""

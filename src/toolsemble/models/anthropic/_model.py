@@ -1,4 +1,4 @@
-"""The model of Anthropic and of servers that are compatible with its messages API."""
+"""The model for Anthropic and servers compatible with its Messages API."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ _PARTS = "a text, an image or a document"
 def messages_from_anthropic(messages: Iterable[object], system: object = None) -> Transcript:
     """Return the conversation in messages of Anthropic; raise ``ValueError`` if it is not one.
 
-    Takes dicts and objects of Anthropic's SDK. Thinking is kept for Anthropic's models. Images and documents are read;
-    nothing is fetched from URLs. Files by their id are refused, since only Anthropic has them.
+    Takes dicts and objects of Anthropic's SDK. Thinking is kept for Anthropic's models. Images and documents are
+    converted; nothing is fetched from URLs. Files referenced by id are rejected, since only Anthropic has them.
 
     :param system: the system prompt, a text or a list of text blocks
 
@@ -112,9 +112,9 @@ def messages_from_anthropic(messages: Iterable[object], system: object = None) -
 
 
 def messages_to_anthropic(messages: Iterable[Message]) -> dict[str, Any]:
-    """Return messages as Anthropic takes them: a dict of ``messages`` and, if there is one, of ``system``.
+    """Return messages in Anthropic's format: a dict with ``messages`` and, if there is one, ``system``.
 
-    A text, such as ``[audio/wav, 3 bytes, not shown]``, replaces contents that the format does not have.
+    A text, such as ``[audio/wav, 3 bytes, not shown]``, replaces unsupported contents.
 
     >>> from toolsemble.models import UserMessage
     >>> messages_to_anthropic([SystemMessage("Be brief."), UserMessage("hello")])
@@ -135,7 +135,7 @@ def _read_system(system: object) -> str:
 
 
 def _read_user(reader: history_reader.HistoryReader, place: str, blocks: list[tuple[str, Any]]) -> None:
-    """Read a message of the user: the replies to calls first, then the rest as one message."""
+    """Read a user message: the replies to calls first, then the rest as one message."""
     parts: list[Content] = []
     for where, block in blocks:
         if wire.field(block, "type") == "tool_result":
@@ -397,7 +397,7 @@ _CONNECT = 10.0
 _MAX_PAUSES = 10
 _CLIENT_ERROR = 400
 _UNAUTHORIZED = 401
-# The types of errors inside of a stream that are not retryable.
+# The types of errors inside a stream that are not retryable.
 _FINAL = {
     "authentication_error", "billing_error", "invalid_request_error", "not_found_error", "permission_error",
     "request_too_large",
@@ -444,7 +444,7 @@ class AnthropicModel:
         :param cache: whether to mark the tools, the system message, and conversations with tools for Anthropic's
             prompt cache
         :param native_output: whether typed answers use ``output_config`` instead of a tool; by default only for
-            Anthropic's own server, as others may ignore it
+            Anthropic's own server, because others may ignore it
         :param max_reply: the maximum size of a reply, in bytes; in characters if ``client`` is given
         :param client: an ``AsyncAnthropic``, or one for another cloud, instead of key and address; it is bound to one
             event loop, and its creator closes it
@@ -619,7 +619,7 @@ def _status_error(error: Any, keys: list[str], key_source: str | None) -> ModelE
     message = error.api_message if isinstance(error.api_message, str) else str(error)
     kind, status, headers = str(error.type), error.status_code, error.response.headers
     hint = key_hint(key_source, _KEY) if status == _UNAUTHORIZED else ""
-    # An error inside of a stream has the status of success.
+    # An error inside a stream has a success status.
     retryable = is_retryable(status, headers) if status >= _CLIENT_ERROR else kind not in _FINAL
     return errors.status_error(
         "Anthropic", f"{status}, {kind}", f"{errors.quote(message, keys)}{hint}", headers, retryable=retryable

@@ -151,11 +151,11 @@ class _Registered:
             exchange.use(self)
 
 
-class _Http(_Registered, awsrequest.AWSHTTPConnection):  # type: ignore[misc]  # a class without types
+class _Http(_Registered, awsrequest.AWSHTTPConnection):
     pass
 
 
-class _Https(_Registered, awsrequest.AWSHTTPSConnection):  # type: ignore[misc]  # a class without types
+class _Https(_Registered, awsrequest.AWSHTTPSConnection):
     pass
 
 
@@ -174,7 +174,7 @@ class _Limited:
 
 
 def _stream_limited(reference: ref[Any], most: int, *sizes: Any, **how: Any) -> Iterator[bytes]:
-    """Yield the body of a response; close the connection if it is too long, as the rest stays unread."""
+    """Yield the body of a response; close the connection if it is too long, because the rest stays unread."""
     response: Any = reference()
     try:
         yield from limit_pieces(type(response).stream(response, *sizes, **how), most)
@@ -183,11 +183,11 @@ def _stream_limited(reference: ref[Any], most: int, *sizes: Any, **how: Any) -> 
         raise
 
 
-class _HttpPool(_Limited, awsrequest.AWSHTTPConnectionPool):  # type: ignore[misc]  # a class without types
+class _HttpPool(_Limited, awsrequest.AWSHTTPConnectionPool):
     ConnectionCls = _Http
 
 
-class _HttpsPool(_Limited, awsrequest.AWSHTTPSConnectionPool):  # type: ignore[misc]  # a class without types
+class _HttpsPool(_Limited, awsrequest.AWSHTTPSConnectionPool):
     ConnectionCls = _Https
 
 

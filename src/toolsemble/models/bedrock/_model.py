@@ -250,7 +250,7 @@ class ReplyReader:
         used = fields.get("usage") or {}
         cached, written = used.get("cacheReadInputTokens") or 0, used.get("cacheWriteInputTokens") or 0
         total = (used.get("inputTokens") or 0) + cached + written
-        # The API does not tell how many of the output tokens were reasoning.
+        # The API does not report how many output tokens were reasoning.
         self._usage = chat.TokenUsage(total, used.get("outputTokens") or 0, cached, cache_write=written)
 
 
@@ -261,7 +261,7 @@ TIMEOUT = 600.0
 _CONNECT_TIMEOUT = 10.0
 _MAX_CONNECTIONS = 100
 _DENIED = {401, 403}
-# Codes of retryable errors inside of a stream, which have no status.
+# Codes of retryable errors inside a stream, which have no status.
 _RETRYABLE = {
     "internalserverexception", "modelerrorexception", "modelnotreadyexception", "modelstreamerrorexception",
     "modeltimeoutexception", "serviceunavailableexception", "throttlingexception",
@@ -292,7 +292,7 @@ def model_from_name(provider: str, rest: str) -> chat.ChatModel:
 class BedrockModel:
     """A model of Amazon Bedrock, used through the official package (extra ``bedrock``).
 
-    The package blocks, so each request runs in its own thread. Cancelling does not wait for the thread, and closes
+    The package is blocking, so each request runs in its own thread. Cancelling does not wait for the thread, and closes
     the connection.
 
     >>> BedrockModel("amazon.nova-2-lite-v1:0", region="us-east-1")
@@ -377,7 +377,7 @@ class BedrockModel:
         trace_tools(LOGGER, f"bedrock {self.name}", arguments.get("toolConfig", {}).get("tools"))
 
     def _client(self) -> Any:
-        """Return the client; it is created by the first thread that needs it, as finding credentials can be slow."""
+        """Return the client, created on first use, because finding credentials can be slow."""
         with self._lock:
             if self._created is None:
                 self._created = _create_client(self._session, **self._address)

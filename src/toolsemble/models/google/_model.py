@@ -50,7 +50,7 @@ class LoopHttp(httpx2.AsyncClient):
         """Set the trusted certificates, the seconds to wait for data, and the maximum bytes of a reply."""
         super().__init__(verify=trusted)
         self._timeouts = httpx2.Timeout(timeout, connect=min(timeout, _CONNECT_TIMEOUT), pool=None).as_dict()
-        # Many runs share a model, and none should wait for the connection of another.
+        # Many runs share a model, and none should wait for another run's connection.
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
         self._clients = PerLoop(
             lambda: chat.limit_responses(httpx2.AsyncClient(verify=trusted, limits=limits), max_reply)
@@ -66,12 +66,12 @@ class LoopHttp(httpx2.AsyncClient):
 _VERSION = re.compile(r"gemini-(\d+)")
 # From this version on, calls must be sent back signed, work with an answer schema, and replies may contain images.
 _SIGNING_VERSION = 3
-# Google's placeholder for the signature of a call that another model made.
+# Google's placeholder signature for a call made by another model.
 _UNSIGNED = b"skip_thought_signature_validator"
 _MODES = {"required": "ANY", "none": "NONE"}
 # Protocol buffers allow 100 nested messages, and each level of arguments takes three.
 _MAX_DEPTH = 30
-# Models before this version take a number of tokens only.
+# Models before this version accept only a number of tokens.
 _TOKENS = {"low": 1024, "medium": 8192, "high": 24_576}
 
 
@@ -86,7 +86,7 @@ def signs_calls(model: str) -> bool:
 
 
 def write_config(request: chat.ChatRequest, model: str) -> dict[str, Any]:
-    """Return the ``config`` argument: everything but the conversation; the user's settings take precedence.
+    """Return the ``config`` argument: everything except the conversation; the user's settings take precedence.
 
     >>> write_config(chat.ChatRequest([UserMessage("hi")], settings={"temperature": 0}), "gemini-3-flash")
     {'automatic_function_calling': {'disable': True}, 'temperature': 0}
@@ -285,7 +285,7 @@ class ReplyReader:
         elif part.text is not None and not part.thought:
             yield from self._read_text(part.text, signed)
         elif not part.thought or signed:
-            # Code that Google executed, or an image: not part of the text, but needed back.
+            # Code that Google executed, or an image: not part of the text, but must be sent back.
             self._blocks.append({"type": "part", "part": part.to_json_dict()})
 
     def _read_text(self, text: str, signed: Mapping[str, str]) -> Iterator[chat.Chunk]:
@@ -443,7 +443,7 @@ def _create_client(
 
 
 def _find_source(options: Mapping[str, str | None]) -> str:
-    """Return where the key comes from; a project or a location uses the credentials of Google Cloud."""
+    """Return the key's source; with a project or a location, Google Cloud credentials are used."""
     variables = () if options["project"] or options["location"] else _KEYS
     return find_key_source(options["api_key"], *variables) or "the credentials of Google Cloud"
 
@@ -457,7 +457,7 @@ def _status_error(error: Any, keys: list[str], key_source: str) -> ModelError:
 
 
 def _read_delay(details: Any) -> str | None:
-    """Return the seconds to wait from the body of an error, where Google puts them."""
+    """Return the retry delay in seconds from Google's error body."""
     error = details.get("error", details) if isinstance(details, Mapping) else None
     listed = error.get("details") if isinstance(error, Mapping) else None
     for each in listed if isinstance(listed, list) else ():

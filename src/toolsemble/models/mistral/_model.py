@@ -254,9 +254,9 @@ class MistralModel:
         :param base_url: the address of another server, without ``/v1/chat/completions``
         :param timeout: seconds to wait for data; by default 300, or the client's
         :param native_output: whether typed answers use ``response_format`` instead of a tool; for agents without tools,
-            as Mistral does not guarantee that both work together
-        :param max_reply: the maximum size of a reply, in bytes; in characters if ``client`` is given
-        :param client: a ``Mistral`` instead of key and address; it is bound to one event loop; its creator closes it
+        because Mistral does not guarantee that both work together :param max_reply: the maximum size of a reply, in
+        bytes; in characters if ``client`` is given :param client: a ``Mistral`` instead of key and address; it is bound
+        to one event loop; its creator closes it
         """
         self._sdk: Any = import_extra("mistralai.client", extra="mistral", user="MistralModel")
         self._errors: Any = import_extra("mistralai.client.errors", extra="mistral", user="MistralModel")

@@ -1,4 +1,4 @@
-"""Models of OpenAI, and of servers that speak its API."""
+"""Models for OpenAI and servers with a compatible API."""
 
 from __future__ import annotations
 

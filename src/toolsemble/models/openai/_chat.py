@@ -28,9 +28,9 @@ _REASONS: dict[str, StopReason] = {
     "length": "length",
     "content_filter": "refusal",
 }
-# Reasoning that servers other than OpenAI need back.
+# Reasoning that must be sent back to servers other than OpenAI.
 _REASONING = ("reasoning_content", "reasoning_details")
-# The names of the text of reasoning; a server has one of them, or the same text in both.
+# The field names of reasoning text; a server uses one of them, or the same text in both.
 _THOUGHTS = ("reasoning_content", "reasoning")
 
 
@@ -56,7 +56,7 @@ def write_parameters(request: ChatRequest, origin: str, *, streamed: bool) -> di
 
 
 def _is_empty(message: Message) -> bool:
-    """Return whether a message of the model is empty, which many servers reject."""
+    """Return whether a model message is empty, which many servers reject."""
     return isinstance(message, AssistantMessage) and not message.text and not message.calls
 
 
@@ -78,7 +78,7 @@ def _write_assistant(message: AssistantMessage, calls: list[ToolCall], origin: s
     written = [
         {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.json}} for call in calls
     ]
-    # The text may be missing only beside calls.
+    # The text may be missing only next to calls.
     content = (text or None) if calls else text
     return {"role": "assistant", "content": content, **({"tool_calls": written} if calls else {}), **reasoning}
 
@@ -150,7 +150,7 @@ class ReplyReader:
             yield from self._calls.add(own, name, text)
 
     def _read_reasoning(self, delta: object) -> Iterator[Chunk]:
-        """Yield the reasoning, and store what the server needs back."""
+        """Yield the reasoning, and store it for sending back."""
         text = field(delta, "reasoning_content")
         if isinstance(text, str) and text:
             self._reasoning.append(text)

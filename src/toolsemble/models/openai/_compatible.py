@@ -29,7 +29,7 @@ class Server:
     host_variable: str | None = None
     """The environment variable with its address, for a local server; it needs no key."""
     inputs: tuple[str, ...] = ("image",)
-    """The contents that it takes in prompts."""
+    """The contents that it accepts in prompts."""
 
     @property
     def address(self) -> str:
@@ -39,13 +39,13 @@ class Server:
 
     @property
     def is_local(self) -> bool:
-        """Whether it runs on a machine of the user."""
+        """Whether it is a local server of the user."""
         return self.host_variable is not None
 
     def model(self, name: str) -> OpenAIModel:
         """Return one of its models.
 
-        It has no ``native_output``: such servers ignore the schema of an answer, or ignore tools beside it.
+        It has no ``native_output``: such servers ignore the answer's schema, or ignore tools when one is set.
 
         >>> SERVERS["ollama"].model("qwen3:8b")
         OpenAIModel('qwen3:8b', api='chat', base_url='http://127.0.0.1:11434/v1')
@@ -76,7 +76,7 @@ SERVERS = {
         Server("openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", inputs=tuple(INPUT_KINDS)),
     )
 }
-"""The servers with a name of their own; others are reached by ``OpenAIModel(name, base_url=…)``."""
+"""The servers with their own prefix; use ``OpenAIModel(name, base_url=…)`` for others."""
 
 
 def model_from_name(provider: str, rest: str) -> OpenAIModel:
@@ -102,7 +102,7 @@ def first_model(server: Server) -> str:
 
 
 def _address(host: str, server: Server) -> str:
-    """Return the base URL for a host, a host with a port, or a URL, as Ollama reads its variable."""
+    """Return the base URL for a host, a host with a port, or a URL, like Ollama's own variable."""
     default = urlsplit(server.default)
     try:
         parts = urlsplit(host if "://" in host else f"//{host}", scheme="http")
@@ -112,7 +112,7 @@ def _address(host: str, server: Server) -> str:
             f"{server.host_variable} must be a host, a host with a port, or a URL, not {host!r:.80}"
         ) from None
     name = parts.hostname or "127.0.0.1"
-    # Servers use these to listen on all interfaces; a client needs one address.
+    # Servers listen on all interfaces with these; a client needs one address.
     name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(name, name)  # noqa: S104 - nothing is bound here
     shown = f"[{name}]" if ":" in name else name
     path = parts.path.rstrip("/") or default.path

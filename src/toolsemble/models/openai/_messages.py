@@ -21,9 +21,9 @@ _AUDIO = {"wav": "audio/wav", "mp3": "audio/mpeg"}
 def messages_from_openai(messages: Iterable[object]) -> Transcript:
     """Return the conversation in messages of chat completions, or in input items of responses; raise ``ValueError``.
 
-    Takes dicts and objects of OpenAI's SDK. A developer message becomes a system message. Reasoning is left out, since
-    only the model that made it can use it. Images, audio and files are read; nothing is fetched from URLs. Files by
-    their id are refused, since only OpenAI has them.
+    Takes dicts and objects of OpenAI's SDK. A developer message becomes a system message. Reasoning is omitted, since
+    only its own model can use it. Images, audio and files are converted; nothing is fetched from URLs. Files referenced
+    by id are rejected, since only OpenAI has them.
 
     >>> messages = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "hello"}]
     >>> [(message.role, message.text) for message in messages_from_openai(messages)]
@@ -40,9 +40,9 @@ def messages_from_openai(messages: Iterable[object]) -> Transcript:
 
 
 def messages_to_openai(messages: Iterable[Message], api: Literal["chat", "responses"] = "chat") -> list[dict[str, Any]]:
-    """Return messages as OpenAI takes them: ``messages`` of chat completions, or the ``input`` of responses.
+    """Return messages in OpenAI's format: ``messages`` of chat completions, or the ``input`` of responses.
 
-    A text, such as ``[a.zip, application/zip, 3 bytes, not shown]``, replaces contents that the format does not have.
+    A text, such as ``[a.zip, application/zip, 3 bytes, not shown]``, replaces unsupported contents.
 
     >>> from toolsemble.models import UserMessage
     >>> messages_to_openai([UserMessage("hello")])
@@ -74,7 +74,7 @@ def _read_item(reader: history_reader.HistoryReader, place: str, item: object) -
 
 def _read_message(reader: history_reader.HistoryReader, place: str, message: object, role: object) -> None:
     content = field(message, "content")
-    if role != "tool" and field(message, "name") is not None:  # that of a tool is the one of its call
+    if role != "tool" and field(message, "name") is not None:  # a tool message's name is its call's name
         raise ValueError(f"{place}.name: the name of a participant is not supported; write it into the content")
     match role:
         case "system" | "developer":
@@ -106,7 +106,7 @@ def _read_assistant(place: str, message: object) -> AssistantMessage:
 
 
 def _read_plain(content: object, place: str) -> str:
-    """Return content that may have text only, joined by newlines."""
+    """Return text-only content, joined by newlines."""
     prompt = history_reader.make_prompt(_read_content(content, place))
     if prompt.contents:
         raise ValueError(f"{place}: expected text only, got {prompt.contents[0]!r:.80}")

@@ -1,4 +1,4 @@
-"""The model of OpenAI and of servers that are compatible with one of its two APIs."""
+"""The model for OpenAI and servers compatible with one of its two APIs."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ class OpenAIModel:
         :param native_output: whether the server enforces the schema of an answer, also together with tools; by default
             only OpenAI
         :param timeout: seconds to wait for data from the server
-        :param headers: further headers of each request
-        :param inputs: the contents that another server takes in prompts, of ``"image"``, ``"image_url"``, ``"audio"``,
-            ``"file"`` and ``"file_url"``; by default ``("image",)``, and all that OpenAI takes for OpenAI
+        :param headers: additional headers of each request
+        :param inputs: the contents that another server accepts in prompts: ``"image"``, ``"image_url"``, ``"audio"``,
+            ``"file"`` and ``"file_url"``; by default ``("image",)``, and everything that OpenAI accepts for OpenAI
         :param max_reply: the maximum size of a reply, in bytes; in characters if ``client`` is given
         :param client: a client such as ``AsyncAzureOpenAI``, instead of the settings of the server
         """
@@ -94,7 +94,7 @@ class OpenAIModel:
         self._wire = _WIRES[self.api]
         known = own or isinstance(client, self._sdk.AsyncAzureOpenAI)
         self._inputs = openai_inputs(self.api) if known and inputs is None else _read_inputs(self._site.label, inputs)
-        # Reasoning is sent only to the model that it came from: others reject it.
+        # Reasoning is sent only to its own model: others reject it.
         self._origin = f"{self.api} of {name} at {self._site.address}"
         self._timeout = timeout
         self.max_reply = max_reply
@@ -141,7 +141,7 @@ class OpenAIModel:
 
     def _create_client(self) -> AbstractAsyncContextManager[AsyncOpenAI]:
         sdk, site = self._sdk, self._site
-        # A local server is not reached through a proxy.
+        # Local servers bypass the proxy.
         is_local = urlsplit(site.address).hostname in {"localhost", "127.0.0.1", "::1"}
         client: AbstractAsyncContextManager[AsyncOpenAI] = sdk.AsyncOpenAI(
             api_key=site.key or "none",  # required by the SDK
@@ -206,7 +206,7 @@ def _read_inputs(label: str, kinds: Any) -> Inputs:
 def _merge(own: dict[str, Any], settings: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
     """Return the parameters of a request, merged with the user's settings.
 
-    Settings that the SDK does not know are sent in the body: many servers have their own.
+    Settings unknown to the SDK are sent in the body: many servers have their own.
     """
     sent = {**own, **{name: value for name, value in settings.items() if name in known and name not in _RESERVED}}
     if "tools" in settings and "tools" in own:

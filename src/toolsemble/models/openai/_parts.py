@@ -25,7 +25,7 @@ INPUT_KINDS = {
     "file": (frozenset({_PDF}), frozenset[str]()),
     "file_url": (frozenset[str](), frozenset({_PDF})),
 }
-"""The kinds of contents of other servers: the media types as bytes, and by URL."""
+"""The content kinds of other servers: the media types as bytes, and by URL."""
 
 
 def openai_inputs(api: Literal["chat", "responses"]) -> Inputs:
@@ -64,7 +64,7 @@ def write_tool_parameters(request: ChatRequest, api: Literal["chat", "responses"
 
 
 def pair_with_calls(messages: Sequence[Message], max_id: int) -> Iterator[tuple[Message, list[ToolCall]]]:
-    """Yield each message with its calls as they are sent: those that it makes, or the one that it answers.
+    """Yield each message with its calls as sent: the calls that it makes, or the one that it answers.
 
     >>> messages = [AssistantMessage("", (ToolCall("web search", "{}"),))]
     >>> list(pair_with_calls(messages, 40))[0][1]

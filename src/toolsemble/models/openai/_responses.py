@@ -72,7 +72,7 @@ def _write_answer(message: AssistantMessage, calls: list[ToolCall], origin: str,
     own = (message.details or {}).get(origin)
     items = list(as_list(own.get("items"))) if isinstance(own, Mapping) else []
     while items and field(items[-1], "type") == "reasoning":
-        items.pop()  # the API rejects reasoning that nothing follows
+        items.pop()  # the API rejects trailing reasoning
     if items and _matches(items, message.text, calls):
         return [dict(item) for item in items if keep or _is_usable(item)]
     text = [{"role": "assistant", "content": escape_surrogates(message.text)}] if message.text else []
@@ -87,7 +87,7 @@ def _matches(items: Sequence[Any], text: str, calls: list[ToolCall]) -> bool:
 
 
 def _is_usable(item: Mapping[str, Any]) -> bool:
-    """Return whether an item is usable by a server that stores nothing: reasoning needs its content then."""
+    """Return whether an item is usable by a stateless server, for which reasoning needs its content."""
     return item.get("type") != "reasoning" or bool(item.get("encrypted_content") or item.get("content"))
 
 
@@ -130,7 +130,7 @@ class ReplyReader:
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
                 yield from _read_thought(field(event, "delta"))
             case "response.function_call_arguments.delta":
-                # An unknown item is that of the last call; -1 if there is none.
+                # An unknown item belongs to the last call; -1 if there is none.
                 index = self._calls.get(str(field(event, "item_id")), len(self._calls) - 1)
                 yield from self._read_arguments(index, field(event, "delta"))
             case "response.output_item.added":

@@ -1,4 +1,4 @@
-"""A site of OpenAI's API: its address and its key, and its errors as errors of this library."""
+"""A server with OpenAI's API: its address, its key, and conversion of its errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Site:
     key: Any = field(repr=False)
     """The key, or a function that returns it."""
     key_source: str | None = field(default=None, repr=False)
-    """Where the key comes from; None if there is none."""
+    """The key's source; None if there is none."""
 
 
 def is_openai(address: str) -> bool:
@@ -52,7 +52,7 @@ def is_openai(address: str) -> bool:
     (True, False)
     """
     host = urlsplit(address).hostname or ""
-    return host == _HOST or host.endswith(f".{_HOST}")  # there is also a host for each region
+    return host == _HOST or host.endswith(f".{_HOST}")  # there is also a host per region
 
 
 def resolve_site(
@@ -113,12 +113,12 @@ def _find_key(key: Any, variable: str | None) -> Any:
 
 
 _UNAUTHORIZED = 401
-# Codes of retryable errors inside of an answer, which have no status.
+# Codes of retryable errors inside an answer, which have no status.
 _RETRYABLE = {
     "api_error", "internal_server_error", "overloaded", "overloaded_error", "rate_limit_error", "rate_limit_exceeded",
     "server_error", "service_unavailable", "timeout", "vector_store_timeout",
 }  # fmt: skip
-# A retry is useless when the quota is used up.
+# A retry is useless when the quota is exhausted.
 _FINAL = {"insufficient_quota", "billing_hard_limit_reached"}
 
 
@@ -134,7 +134,7 @@ def translate(error: Any, keys: list[str], sdk: ModuleType, site: Site) -> Model
 
 
 def error_from_body(body: object, label: str) -> ModelError:
-    """Return the error that a server sent inside of an answer.
+    """Return the error that a server sent inside an answer.
 
     >>> error_from_body({"message": "Overloaded", "code": 503}, "Router").retryable
     True

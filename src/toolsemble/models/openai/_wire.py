@@ -51,7 +51,7 @@ def write_tools(
 ) -> list[dict[str, Any]]:
     """Return the ``tools`` argument; ``strict`` takes precedence over the setting of each tool.
 
-    :param bounds: whether the schemas have bounds, patterns and formats as keywords besides their words
+    :param bounds: whether the schemas have bounds, patterns and formats as keywords in addition to the description
 
     >>> from toolsemble import ToolSpecification
     >>> write_tools([ToolSpecification("now", "The time")], "responses")[0]["parameters"]
@@ -103,7 +103,7 @@ def _add_items(schema: Schema, path: str) -> tuple[Schema, list[Note]]:  # noqa:
 
 
 def _drop_unsupported_bounds(schema: Schema, path: str) -> tuple[Schema, list[Note]]:  # noqa: ARG001 - as above
-    """Return the schema with those bounds only that strict mode supports for its type; all of them are in its words."""
+    """Return the schema with only the bounds that strict mode supports for its type; all are in the description."""
     supported = () if "enum" in schema else _BOUNDS_BY_TYPE.get(str(schema.get("type")), ())
     kept = {name: value for name, value in schema.items() if name not in _BOUNDS or name in supported}
     if "format" in kept and kept["format"] not in _FORMATS:
@@ -114,7 +114,7 @@ def _drop_unsupported_bounds(schema: Schema, path: str) -> tuple[Schema, list[No
 
 
 def _add_types(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
-    """Return allowed values without a type as one option for each type."""
+    """Return allowed values without a type as one option per type."""
     if "enum" not in schema or "type" in schema:
         return schema, []
     by_type: dict[str, list[Any]] = {}

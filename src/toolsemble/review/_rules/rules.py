@@ -13,10 +13,17 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeAlias
 
 from toolsemble._vocabulary.errors import ToolDefinitionError
-from toolsemble.review._ask import OuterReviewer
+from toolsemble.review._asking.ask import OuterReviewer
 from toolsemble.review._automatic import AutoReject
-from toolsemble.review._request import Continue, ExitEarly, ReviewDecision, ReviewHandler, ReviewRequest, ReviewTiming
-from toolsemble.review._reviewer import is_reviewer
+from toolsemble.review._request import (
+    Continue,
+    ExitEarly,
+    ReviewDecision,
+    ReviewHandler,
+    ReviewRequest,
+    ReviewTiming,
+    is_reviewer,
+)
 from toolsemble.review._rules.pattern import matches_name, possibly_matches, surely_matches
 
 Range: TypeAlias = Mapping[str, float]

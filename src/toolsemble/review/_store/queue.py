@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 from toolsemble._runtime.threads import fork_safe_lock
 from toolsemble._vocabulary.errors import ToolDefinitionError
-from toolsemble.review._open_question import is_interrupted, note_stored, note_waiting
-from toolsemble.review._request import LOGGER, ExitEarly, ReviewDecision, ReviewRequest
-from toolsemble.review._reviewer import Reviewer
+from toolsemble.review._asking.open_question import is_interrupted, note_stored, note_waiting
+from toolsemble.review._request import LOGGER, ExitEarly, ReviewDecision, Reviewer, ReviewRequest
 from toolsemble.review._store.store import ReviewStoreProtocol
 
 T = TypeVar("T")
@@ -37,6 +36,16 @@ class Pending:
     """Done when it is withdrawn, or left open without anybody who waits, after the caller has cancelled it."""
 
 
+_Release: TypeAlias = Callable[[Iterable[str]], object]
+_Watch: TypeAlias = Callable[[Callable[[], object]], Callable[[], None] | None]
+
+
+def _find_optional(store: ReviewStoreProtocol) -> tuple[_Release | None, _Watch | None]:
+    """Return the methods ``release`` and ``watch`` of a store, each None if it has none."""
+    release, watch = getattr(store, "release", None), getattr(store, "watch", None)
+    return release if callable(release) else None, watch if callable(watch) else None
+
+
 class StoreWorker:
     """A thread that stores the requests of one process and waits for their answers.
 
@@ -54,6 +63,7 @@ class StoreWorker:
 
     def __init__(self, store: ReviewStoreProtocol, poll: float) -> None:
         self._store = store
+        self._release, self._watch = _find_optional(store)
         self.poll = poll
         """Seconds between checks of the store."""
         self._changed = threading.Condition()
@@ -86,8 +96,7 @@ class StoreWorker:
         """Start the thread if necessary, and wake it up after the block."""
         with self._changed:
             if self._thread is None:
-                watch = getattr(self._store, "watch", None)  # a store of somebody's own may not have it
-                self._unwatch = watch(self._notice) if callable(watch) else None
+                self._unwatch = None if self._watch is None else self._watch(self._notice)
                 thread = threading.Thread(target=self._run, name="toolsemble-review-store", daemon=True)
                 thread.start()
                 self._thread = thread
@@ -139,11 +148,10 @@ class StoreWorker:
 
     def _let_go(self, left: Mapping[Pending, bool]) -> None:
         """Withdraw the cancelled requests, or leave them open."""
-        release = getattr(self._store, "release", None)  # a store of somebody's own may not have it
         ids: dict[bool, list[str]] = {True: [], False: []}
         for id_ in [id_ for id_, pending in self._waiting.items() if pending in left]:
-            ids[release is not None and left[self._waiting.pop(id_)]].append(id_)
-        self._close(ids[True], release)
+            ids[self._release is not None and left[self._waiting.pop(id_)]].append(id_)
+        self._close(ids[True], self._release)
         self._close(ids[False], self._store.withdraw)
         for pending in left:
             _set_result(pending.withdrawn, None)
@@ -258,6 +266,7 @@ class QueueReview(Reviewer):
         if not poll > 0:
             raise ToolDefinitionError(f"poll must be a number of seconds > 0, not {poll!r}")
         self.store = store
+        self._watch = _find_optional(store)[1]
         self._poll = poll
         self._workers: dict[int, StoreWorker] = {}
 
@@ -299,8 +308,7 @@ class QueueReview(Reviewer):
 
     def watch(self, changed: Callable[[], object]) -> Callable[[], None] | None:
         """Call a function, in another thread, when a request may be answered; None if the store does not tell."""
-        watch = getattr(self.store, "watch", None)
-        return watch(changed) if callable(watch) else None
+        return None if self._watch is None else self._watch(changed)
 
     def withdraw(self, ids: Iterable[str]) -> None:
         """Close requests whose run was cancelled; an answer to them would not be used."""

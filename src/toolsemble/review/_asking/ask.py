@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from toolsemble._runtime.event_loops import Outcome, is_async, is_awaitable, unwrap_outcome
 from toolsemble._runtime.threads import ThreadPerJob
-from toolsemble.review._open_question import CURRENT, OpenQuestion
-from toolsemble.review._request import ReviewDecision, ReviewHandler, ReviewRequest
-from toolsemble.review._reviewer import BatchReviewer, Reviewer, to_reviewer
+from toolsemble.review._asking.open_question import CURRENT, OpenQuestion
+from toolsemble.review._request import (
+    BatchReviewer,
+    ReviewDecision,
+    Reviewer,
+    ReviewHandler,
+    ReviewRequest,
+    to_reviewer,
+)
 
 if TYPE_CHECKING:
     import asyncio

@@ -18,8 +18,8 @@ from toolsemble._runtime.work_clock import WaitingForPerson
 from toolsemble._schema.masking import mask_error, mask_text
 from toolsemble._vocabulary.errors import CallPausedError, JournalError, ReviewTimeoutError, RunError
 from toolsemble.review import _request as reviews
-from toolsemble.review._ask import REVIEWERS, ask
-from toolsemble.review._open_question import CURRENT, Check, OpenQuestion
+from toolsemble.review._asking.ask import REVIEWERS, ask
+from toolsemble.review._asking.open_question import CURRENT, Check, OpenQuestion
 from toolsemble.review._request import OnTimeout
 
 if TYPE_CHECKING:
