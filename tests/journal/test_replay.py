@@ -4,7 +4,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from toolsemble.models._transcript import Transcript
 
 from helpers.isolated_tools import where
 from helpers.journal_runs import LOOK, REFUND, Killed, Shop, clerk, kill
@@ -32,6 +31,7 @@ from toolsemble._vocabulary.call import NumberedCall
 from toolsemble._vocabulary.place import Place
 from toolsemble._vocabulary.result import ImageContent
 from toolsemble.models import AssistantMessage, ChatReply, ScriptedModel, UserMessage
+from toolsemble.models._message import Transcript
 from toolsemble.review import CallbackReview
 from toolsemble.testing import RecordingSink
 

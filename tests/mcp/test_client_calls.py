@@ -67,7 +67,7 @@ def test_a_tool_that_is_nested_too_deeply_is_left_out(plain, tmp_path, caplog):
     (tmp_path / "tools.json").write_text(json.dumps(tools))
     with plain("json", tmp_path / "tools.json") as client:
         assert [each.name for each in client] == ["echo"]
-    assert "A tool of plain is left out: 'deep': the schema is nested deeper than 50 levels" in caplog.text
+    assert "Skipped a tool of plain: 'deep': the schema is nested deeper than 50 levels" in caplog.text
 
 
 def test_parameters_that_a_server_wants_as_headers_are_sent_as_such():

@@ -49,7 +49,7 @@ def test_the_file_of_vs_code_may_have_comments(write):
 def test_settings_that_are_not_used_are_logged(write, caplog):
     file = write({"servers": {"a": {"command": "x", "envFile": ".env", "disabledTools": ["delete"]}}})
     assert list(MCPClient.from_config(file)) == ["a"]
-    assert f"{str(file)!r}, server 'a': not used here: disabledTools, envFile" in caplog.text
+    assert f"{str(file)!r}, server 'a': ignored settings: disabledTools, envFile" in caplog.text
 
 
 def test_a_file_may_have_both_lists_of_servers(write):
@@ -68,7 +68,7 @@ def test_a_file_may_have_both_lists_of_servers(write):
         ({"mcpServers": {}, "servers": 5}, "has no object 'mcpServers' or 'servers'"),
         (
             {"mcpServers": {"a": {"command": "x"}}, "servers": {"a": {"command": "y"}}},
-            "has the server 'a' in 'mcpServers' and in 'servers'; remove one of them",
+            "has a duplicate server 'a' in 'mcpServers' and 'servers'; remove one",
         ),
         ({"mcpServers": {"a": 5}}, "server 'a' must be an object, not int"),
         ({"mcpServers": {"a": {}}}, "server 'a' needs either a 'command' or a 'url'"),

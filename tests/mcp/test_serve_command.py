@@ -103,7 +103,7 @@ def test_deps_of_a_server_are_an_object(tmp_path, capsys):
     path = tmp_path / "needy_tools.py"
     path.write_text(NEEDY)
     assert main(["serve", f"{path}:find_order", "--deps", f"{path}:make"]) == 2
-    assert "a server needs an object, which all calls share" in capsys.readouterr().err
+    assert "a server needs an object, shared by all calls" in capsys.readouterr().err
 
 
 async def test_serves_a_toolbox_over_http(module):
@@ -145,7 +145,7 @@ async def is_open(address):
         (["calculator", "--http", "0.0.0.0:8000", "--allow-host", "a.com:80"], "names without a scheme or a port"),
         (["calculator", "--gate", "delete"], "approve names 'delete', but the tools are calculator"),
         (["calclator"], "Did you mean 'calculator'?"),
-        (["{}:nothing"], "there is no 'nothing' in it"),
+        (["{}:nothing"], "it has no 'nothing'"),
         ([], "Nothing to serve: name a target, or a file with --config"),
     ],
 )

@@ -36,7 +36,7 @@ def test_an_answer_streams_and_is_in_the_history(tmp_path):
         assert "".join(event["text"] for event in events if event["kind"] == "text_delta") == "Good morning"
         assert events[-1]["kind"] == "final"
         until(lambda: desk.get("/api/runs")["runs"])
-        assert desk.get("/api/run", id=started["run_id"])["run"]["answer"] == "Good morning"
+        until(lambda: desk.get("/api/run", id=started["run_id"])["run"]["answer"] == "Good morning")
 
 
 def test_a_conversation_goes_on(tmp_path):
