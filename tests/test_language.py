@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "toolsemble"
 MODULES = sorted(SOURCE.rglob("*.py"))
@@ -42,6 +40,18 @@ NO_WORD_OF_A_TEST = NO_WORD | {
     "disturbs", "begun", "anew", "stands", "nought", "spared", "handed",
 }  # fmt: skip
 PUBLIC = {"found", "kept"}  # fixed by the contract
+
+# A program is not a person: name the process, thread, caller or reader. Compound nouns, not chains of genitives.
+HABITS = ["nobody", "whoever", "those of", "that of", "inside of"]
+BETWEEN = r"""(?:_|[\s#*/>"']+)"""  # the words may be in two lines of a comment or a message
+HABIT = re.compile(rf"(?<![a-z])(?:{'|'.join(HABITS).replace(' ', BETWEEN)})(?![a-z])", re.IGNORECASE)
+JARGON = re.compile(r"\bthat of course\b|`nobody`|\buser nobody\b", re.IGNORECASE)  # the account of Unix
+TEXTS = {
+    "src": ("*.py", "*.mjs", "*.css", "*.html"),
+    "docs": ("*.md", "*.py"),
+    "tests": ("*.py",),
+    ".": ("CONTRIBUTING.md", "ARCHITECTURE.md", "README.md", "CHANGELOG.md"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +107,8 @@ def is_property(node):
     return any(isinstance(each, ast.Name) and "property" in each.id for each in node.decorator_list)
 
 
+@pytest.mark.slow
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "of_classes_only"),
     [(NO_FIRST_WORD, False), (NO_FIRST_WORD_OF_A_CLASS, True)],
@@ -111,10 +123,12 @@ def test_docstrings_begin_with_a_verb_or_a_noun(words, of_classes_only):
     assert wrong == []
 
 
+@pytest.mark.slow
 def test_docstrings_outside_of_the_package_do_not_begin_with_give():
     assert [each.place for each in definitions(OTHERS) if each.first_word == "Give"] == []
 
 
+@pytest.mark.slow
 def test_functions_are_named_by_verbs():
     wrong = [
         f"{each.place} {each.name}"
@@ -138,11 +152,13 @@ def test_names_have_no_metaphors(paths, words):
     assert wrong == []
 
 
+@pytest.mark.slow
 def test_tests_of_a_module_have_different_names():
     names = Counter((each.path, each.name) for each in definitions(TESTS) if each.name.startswith("test_"))
     assert [f"{path} {name}" for (path, name), count in names.items() if count > 1] == []
 
 
+@pytest.mark.slow
 def test_functions_are_shorter_than_60_lines():
     wrong = [
         f"{each.place} {each.name}: {each.length} lines"
@@ -150,3 +166,43 @@ def test_functions_are_shorter_than_60_lines():
         if not each.is_class and each.length > 60
     ]
     assert wrong == []
+
+
+def find_texts(folder):
+    """Yield the files of a folder that people write, and their texts; of the changelog, what is not released."""
+    for pattern in TEXTS[folder]:
+        for path in sorted((ROOT / folder).glob(pattern if folder == "." else f"**/{pattern}")):
+            if "vendor" in path.parts or path == Path(__file__):
+                continue
+            text = path.read_text(encoding="utf-8")
+            if path.name == "CHANGELOG.md":
+                text = text[: text.index("\n## [", text.index("\n## [Unreleased]") + 1)]
+            yield path.relative_to(ROOT), text
+
+
+def find_habits(text):
+    """Yield the line and the words of each habit in a text; it may begin at the end of a line."""
+    text = JARGON.sub(lambda found: " " * len(found[0]), text)
+    for found in HABIT.finditer(text):
+        yield text.count("\n", 0, found.start()) + 1, " ".join(re.findall("[A-Za-z]+", found[0]))
+
+
+@pytest.mark.parametrize("folder", TEXTS)
+def test_texts_speak_of_programs_in_the_words_of_the_field(folder):
+    found = [f"{path}:{line}: {words}" for path, text in find_texts(folder) for line, words in find_habits(text)]
+    advice = "name the process, thread, caller or reader; use compound nouns, and `inside` alone"
+    assert not found, "\n".join([f"{len(found)} in {folder}; {advice}:", *found])
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Nobody waits", [(1, "Nobody")]),
+        ("a\n# the error is that\n# of the call", [(2, "that of")]),
+        ("def test_what_nobody_closed_and_those_of_others(): ...", [(1, "nobody"), (1, "those of")]),
+        ("inside of it; Whoever asks", [(1, "inside of"), (1, "Whoever")]),
+        ("What `nobody` may read, and that of course; that often, inside offers", []),
+    ],
+)
+def test_habits_are_found_with_their_line(text, found):
+    assert list(find_habits(text)) == found

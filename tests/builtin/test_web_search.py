@@ -18,8 +18,6 @@ from toolsemble.builtin import (
     WebSearchTool,
 )
 
-pytestmark = pytest.mark.slow
-
 KEY = "k3y-0f-the-service"
 KEYS = ("TAVILY_API_KEY", "BRAVE_API_KEY", "BRAVE_SEARCH_API_KEY", "SERPAPI_API_KEY", "SERPAPI_KEY", "SEARXNG_URL")
 ROME, BONN = ("Rain in Rome", "https://rome.example/rain", "It rained."), ("Bonn", "https://bonn.example/", "Dry.")

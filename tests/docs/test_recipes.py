@@ -146,8 +146,7 @@ FILES = {
     "review/_small.py": '''
         """A reviewer of amounts: a toy."""
 
-        from toolsemble.review._request import Continue, ExitEarly, ReviewDecision, ReviewRequest
-        from toolsemble.review._reviewer import Reviewer
+        from toolsemble.review._request import Continue, ExitEarly, ReviewDecision, Reviewer, ReviewRequest
 
 
         class SmallReview(Reviewer):

@@ -8,8 +8,6 @@ from helpers.columns import column
 from toolsemble import ToolDefinitionError
 from toolsemble._runtime.urls import Target, UrlGuard, UrlRefusedError, is_public, resolve
 
-pytestmark = pytest.mark.slow
-
 PUBLIC = "93.184.215.14"
 CLOSED = [
     "0.0.0.0",  # noqa: S104 - an address that must be refused

@@ -15,8 +15,6 @@ from toolsemble import Continue, Edit, ExitEarly, ReviewRefusedError, Toolbox, T
 from toolsemble.review import MemoryStore, ReviewRequest, WebhookMessage, WebhookReview, read_webhook, sign_answer
 from toolsemble.review._webhook import sign_headers, webhook_key
 
-pytestmark = pytest.mark.slow
-
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105 - the example of the specification
 NOW = 1_700_000_000.0
 REQUEST = ReviewRequest(

@@ -17,8 +17,6 @@ from toolsemble.review import AutoReject
 from toolsemble.telemetry import PrometheusMetrics
 from toolsemble.testing import ScriptedModel
 
-pytestmark = pytest.mark.slow
-
 
 @tool
 def shout(text: str) -> str:
