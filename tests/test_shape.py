@@ -10,7 +10,7 @@ import pytest
 
 from helpers.sample_tools import Function
 from toolsemble import FileContent, ImageContent, TextContent, ToolExecutionError, ToolResult, tool
-from toolsemble._schema.shape import to_exact_json, to_result
+from toolsemble._schema.result_shape import to_exact_json, to_result
 
 IMAGE = ImageContent(b"123", "image/png")
 

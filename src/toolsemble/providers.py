@@ -8,6 +8,6 @@ No SDK is imported.
 
 from __future__ import annotations
 
-from toolsemble._vocabulary.providers import PROVIDERS, Provider, load_wire_format
+from toolsemble._vocabulary.provider_list import PROVIDERS, Provider, load_wire_format
 
 __all__ = ["PROVIDERS", "Provider", "load_wire_format"]

@@ -277,7 +277,7 @@ FIRST_USE = """
 import sys, threading
 from toolsemble import ToolCall, ToolReply, ToolResult
 from toolsemble.agent import AgentResult, Final, ToolCallRecord, event_from_json, event_to_json
-from toolsemble.agent._run.recorded import read_result, write_result
+from toolsemble.agent._run.journal_format import read_result, write_result
 
 sys.setswitchinterval(1e-6)
 record = ToolCallRecord(ToolCall("add"), ToolReply(ToolCall("add"), ToolResult.success("3")))

@@ -240,7 +240,7 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now = 100.0
-        monkeypatch.setattr("toolsemble._engine.execution.path.time.perf_counter", lambda: self.now)
+        monkeypatch.setattr("toolsemble._engine.execution.call_path.time.perf_counter", lambda: self.now)
 
     def pass_time(self, seconds):
         self.now += seconds

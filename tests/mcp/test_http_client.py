@@ -23,7 +23,7 @@ from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble.events import CallProgress
 from toolsemble.mcp import MCPClient
 from toolsemble.mcp._client import session
-from toolsemble.mcp._client.screening import Screen, ScreenedReader
+from toolsemble.mcp._client.tool_screening import Screen, ScreenedReader
 from toolsemble.review import Continue, Edit, ExitEarly
 
 

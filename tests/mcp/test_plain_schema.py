@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from toolsemble._schema.argument_problems import MismatchError
 from toolsemble._schema.json_schema import SchemaArguments
-from toolsemble._schema.problem import MismatchError
 from toolsemble._schema.wellformed import DRAFTS, FORMATS
-from toolsemble.mcp._client.cleaning import PlainArguments, build_arguments, clean_schema, is_plain
+from toolsemble.mcp._client.text_cleaning import PlainArguments, build_arguments, clean_schema, is_plain
 
 _SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just("\ud800")
 _TYPES = st.sampled_from(["string", "integer", "number", "boolean", "null", "array", "object", "text", None, 5])

@@ -12,7 +12,7 @@ from helpers.openai_wire import CHAT, completion, sent, whole
 from helpers.web_server import serving
 from toolsemble import Agent, ToolConfigurationError
 from toolsemble._runtime.extras import install_command
-from toolsemble._vocabulary.providers import PROVIDERS
+from toolsemble._vocabulary.provider_list import PROVIDERS
 from toolsemble.models import (
     Offer,
     OpenAIModel,

@@ -24,7 +24,7 @@ from toolsemble import (
     ToolSpecification,
 )
 from toolsemble._runtime.event_loops import finish
-from toolsemble._vocabulary.providers import PROVIDERS, Provider
+from toolsemble._vocabulary.provider_list import PROVIDERS, Provider
 from toolsemble.models import (
     ArgumentsDelta,
     Assembly,

@@ -14,10 +14,10 @@ import pytest
 
 import toolsemble
 from toolsemble import Toolbox, ToolCall, ToolReply, ToolResult
-from toolsemble._vocabulary.providers import PROVIDERS, load_wire_format
+from toolsemble._vocabulary.provider_list import PROVIDERS, load_wire_format
 
 ROOT = Path(__file__).parents[2]
-DECLARED_IN = Path("src/toolsemble/_vocabulary/providers.py")
+DECLARED_IN = Path("src/toolsemble/_vocabulary/provider_list.py")
 
 WIRE_FORMAT = '''
 """The wire format of Toy."""

@@ -8,7 +8,7 @@ import pytest
 from helpers.columns import column
 from helpers.web_server import serving
 from toolsemble import SchemaTool, Tool, Toolbox, ToolDefinitionError, ToolsembleError, ToolSpecification, tool
-from toolsemble._vocabulary.providers import PROVIDERS
+from toolsemble._vocabulary.provider_list import PROVIDERS
 from toolsemble.mcp._server.calls import Listing
 from toolsemble.models import (
     AnthropicModel,

@@ -36,7 +36,7 @@ from helpers.sdk_checks import (
     check_model,
 )
 from toolsemble import AudioContent, FileContent, ImageContent, TextContent
-from toolsemble._vocabulary.providers import PROVIDERS, load_wire_format
+from toolsemble._vocabulary.provider_list import PROVIDERS, load_wire_format
 from toolsemble._vocabulary.specification import Note
 from toolsemble.mcp import _wire as to_mcp
 from toolsemble.models import _ollama as to_ollama

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from helpers.columns import column
 from toolsemble import SchemaTool, Toolbox, ToolCall, ToolDefinitionError, ToolSpecification
-from toolsemble._vocabulary.providers import PROVIDERS
+from toolsemble._vocabulary.provider_list import PROVIDERS
 from toolsemble.builtin import HttpTool
 
 pytestmark = pytest.mark.slow

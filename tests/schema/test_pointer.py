@@ -2,7 +2,7 @@
 
 import pytest
 
-from toolsemble._schema.problem import escape_token, find_ref_target, follow_ref
+from toolsemble._schema.argument_problems import escape_token, find_ref_target, follow_ref
 
 # The document of RFC 6901, section 5, and the URI fragments of section 6.
 DOCUMENT = {

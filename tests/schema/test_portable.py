@@ -8,8 +8,8 @@ import pytest
 from pydantic import AnyUrl, Field
 
 from toolsemble import SchemaTool, Toolbox, ToolCall, ToolSpecification, tool, tool_specifications_from
-from toolsemble._schema.portable import make_portable
-from toolsemble._vocabulary.providers import PROVIDERS
+from toolsemble._schema.provider_schema import make_portable
+from toolsemble._vocabulary.provider_list import PROVIDERS
 from toolsemble.models.google import _wire as google
 
 ALLOWED = {"type", "properties", "required", "items", "enum", "anyOf", "description", "additionalProperties", "default"}

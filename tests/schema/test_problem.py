@@ -1,6 +1,6 @@
 """Problems of values that fit none of several variants, and schemas with variants that are no objects."""
 
-from toolsemble._schema.problem import Problem, describe_variants
+from toolsemble._schema.argument_problems import Problem, describe_variants
 from toolsemble._schema.secret_values import unnamed_secret
 
 

@@ -39,7 +39,7 @@ from toolsemble import (
     TypedTool,
     tool,
 )
-from toolsemble._schema.problem import find_ref_target
+from toolsemble._schema.argument_problems import find_ref_target
 from toolsemble._schema.repair import STEPS, Repairs
 
 T = TypeVar("T")

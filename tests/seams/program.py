@@ -19,7 +19,7 @@ from typing import Any
 from seams.shop import AGENT, DECISIONS, PROMPT, RUN_ID, Opened, open_shop
 from seams.world import POLL, World
 from toolsemble import RunCancelledError, RunInterruptedError, RunParkedError
-from toolsemble._schema.shape import to_json_value
+from toolsemble._schema.result_shape import to_json_value
 from toolsemble.agent import PausedRun
 from toolsemble.agent.streams import read_ag_ui, sse, to_ag_ui, to_vercel
 

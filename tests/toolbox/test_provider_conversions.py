@@ -5,7 +5,7 @@ import pytest
 from helpers.sample_types import TABLE, Node, tool_of
 from helpers.sdk_checks import CHECK_TOOL
 from toolsemble import ImageContent, Toolbox, ToolCall, ToolDefinitionError, ToolReply, ToolResult, tool
-from toolsemble._vocabulary.providers import PROVIDERS
+from toolsemble._vocabulary.provider_list import PROVIDERS
 
 
 @tool

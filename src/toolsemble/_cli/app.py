@@ -26,7 +26,7 @@ from toolsemble._cli.options import (
 from toolsemble._cli.ui_command import ui
 from toolsemble._runtime.text import escape_line, escape_prose
 from toolsemble._vocabulary.errors import ToolConfigurationError
-from toolsemble._vocabulary.providers import PROVIDERS
+from toolsemble._vocabulary.provider_list import PROVIDERS
 
 _STARTUP = {"bash": "~/.bashrc", "zsh": "~/.zshrc", "fish": "~/.config/fish/config.fish"}
 _HOOK = {

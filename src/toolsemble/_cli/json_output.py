@@ -7,7 +7,7 @@ from typing import Any
 
 from toolsemble._cli.options import exit_code_for, format_error
 from toolsemble._cli.screen import Screen
-from toolsemble._schema.shape import to_json_value
+from toolsemble._schema.result_shape import to_json_value
 from toolsemble._vocabulary.call import ToolCall
 from toolsemble._vocabulary.serialization import compact_json
 from toolsemble.agent._event import CallReplied, CallRequested, Event, Final, ModelRetried, TurnEnded, event_to_values

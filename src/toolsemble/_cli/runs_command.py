@@ -210,7 +210,7 @@ def load_agents(targets: Sequence[str]) -> dict[str, Agent]:
     >>> load_agents(["math:pi"])
     Traceback (most recent call last):
     ...
-    toolsemble.ToolDefinitionError: 'math:pi' is not an agent, but a float; name one, such as bots.py:clerk
+    toolsemble.ToolDefinitionError: 'math:pi' is not an agent but a float; name one, such as bots.py:clerk
     """
     found: dict[str, Agent] = {}
     for target in targets:

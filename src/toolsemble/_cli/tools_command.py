@@ -13,7 +13,7 @@ from toolsemble._cli.targets import BUILT_INS, BuiltIn, load_tools, make_built_i
 from toolsemble._tools.collection import collect_tools
 from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.errors import ToolDefinitionError
-from toolsemble._vocabulary.providers import PROVIDERS
+from toolsemble._vocabulary.provider_list import PROVIDERS
 from toolsemble.catalog._catalog import Catalog
 from toolsemble.catalog._entry import first_sentence, format_parameters
 

@@ -373,7 +373,7 @@ class ToolDefinition:
 
     def specification(self, *, bounds: bool = False) -> ToolSpecification:
         """Return the specification for models; with ``bounds``, bounds are also schema keywords."""
-        from toolsemble._schema.portable import make_portable
+        from toolsemble._schema.provider_schema import make_portable
 
         parameters = {"type": "object", **make_portable(self.schema(), bounds=bounds)[0]}
         nothing = not parameters.get("properties") and parameters.get("additionalProperties") is False
@@ -383,8 +383,8 @@ class ToolDefinition:
 
     def explain(self, provider: str) -> list[Note]:
         """Return a note for every schema keyword that a provider's format cannot express as declared."""
-        from toolsemble._schema.portable import make_portable
-        from toolsemble._vocabulary.providers import PROVIDERS, load_wire_format
+        from toolsemble._schema.provider_schema import make_portable
+        from toolsemble._vocabulary.provider_list import PROVIDERS, load_wire_format
 
         adapt = load_wire_format(provider).adapt
         parameters, notes = make_portable(self.schema(), bounds=PROVIDERS[provider].keeps_bounds)

@@ -104,8 +104,8 @@ def input_text(given: object) -> str:
         return str(given)
     if given.structured_output is None:
         return given.text
+    from toolsemble._schema.argument_problems import MismatchError
     from toolsemble._schema.display import to_display_text
-    from toolsemble._schema.problem import MismatchError
 
     try:
         return to_display_text(given.structured_output)

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn, Protocol, TypeAlias
 
-from toolsemble._schema.number import TOO_LONG, LongNumberError, WrittenFloat, find_unwritable
-from toolsemble._schema.problem import (
+from toolsemble._schema.argument_problems import (
     MismatchError,
     Path,
     Problem,
@@ -18,6 +17,7 @@ from toolsemble._schema.problem import (
     report,
     resolve_schema,
 )
+from toolsemble._schema.number import TOO_LONG, LongNumberError, WrittenFloat, find_unwritable
 from toolsemble._schema.repair import CAUTIOUS, CutOffError, Repairs, hint_at_nesting, parse_lenient
 from toolsemble._vocabulary.errors import InvalidJsonError, ToolArgumentsError
 

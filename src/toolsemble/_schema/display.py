@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
 from toolsemble._runtime.text import HIDDEN
+from toolsemble._schema.argument_problems import MismatchError
 from toolsemble._schema.members import MISSING, StoredField, names_of, stored_fields
-from toolsemble._schema.problem import MismatchError
 from toolsemble._vocabulary.errors import ToolArgumentsError
 
 _AS_THEY_ARE = frozenset({str, int, bool, type(None)})

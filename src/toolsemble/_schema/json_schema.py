@@ -8,9 +8,7 @@ from itertools import islice
 from typing import Any
 
 from toolsemble._runtime.text import HIDDEN, preview
-from toolsemble._schema.display import to_display, to_display_text
-from toolsemble._schema.number import WrittenFloat, is_exact
-from toolsemble._schema.problem import (
+from toolsemble._schema.argument_problems import (
     TYPES,
     MismatchError,
     Path,
@@ -19,6 +17,8 @@ from toolsemble._schema.problem import (
     describe_variants,
     format_choices,
 )
+from toolsemble._schema.display import to_display, to_display_text
+from toolsemble._schema.number import WrittenFloat, is_exact
 from toolsemble._schema.pydantic_errors import is_missing
 from toolsemble._schema.pydantic_schema import tag_schema
 from toolsemble._schema.repair import Repairs

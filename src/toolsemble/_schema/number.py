@@ -6,7 +6,7 @@ import math
 import re
 from typing import Any, Final, Self
 
-from toolsemble._schema.problem import Path, format_path
+from toolsemble._schema.argument_problems import Path, format_path
 
 MOST_DIGITS: Final = 4300
 """The maximum number of digits of an integer; Python and pydantic-core reject more."""

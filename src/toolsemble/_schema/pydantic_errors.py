@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from toolsemble._schema.problem import FORMATS, Path, Problem, describe_variants, find_ref_target
+from toolsemble._schema.argument_problems import FORMATS, Path, Problem, describe_variants, find_ref_target
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_args
 
 from toolsemble._runtime.text import describe_error
 from toolsemble._runtime.threads import fork_safe_lock
+from toolsemble._schema.argument_problems import FORMATS, MEMBER_NAMES, find_ref_target, format_choices
 from toolsemble._schema.members import Field, default_keywords
-from toolsemble._schema.problem import FORMATS, MEMBER_NAMES, find_ref_target, format_choices
 
 if TYPE_CHECKING:
     from pydantic_core import SchemaValidator

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from toolsemble._schema.number import MOST_DIGITS, LongNumberError, WrittenFloat, is_exact, parse_number, to_integer
-from toolsemble._schema.problem import (
+from toolsemble._schema.argument_problems import (
     TYPES,
     Path,
     Problem,
@@ -21,6 +20,7 @@ from toolsemble._schema.problem import (
     format_path,
     resolve_schema,
 )
+from toolsemble._schema.number import MOST_DIGITS, LongNumberError, WrittenFloat, is_exact, parse_number, to_integer
 from toolsemble._vocabulary.serialization import compact_json, json_type
 
 _SHOWN = 5

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from toolsemble._schema.problem import find_ref_target
+from toolsemble._schema.argument_problems import find_ref_target
 
 PASSWORD = "password"  # noqa: S105 - the name of a JSON Schema format
 """The format of secret values."""

@@ -45,6 +45,7 @@ from typing import (
 
 from toolsemble._runtime.threads import fork_safe_lock
 from toolsemble._schema import display
+from toolsemble._schema.argument_problems import MismatchError, Problem, find_ref_target
 from toolsemble._schema.fast_path import Schemas, write_schemas
 from toolsemble._schema.members import (
     Field,
@@ -56,7 +57,6 @@ from toolsemble._schema.members import (
     names_of,
     remember,
 )
-from toolsemble._schema.problem import MismatchError, Problem, find_ref_target
 from toolsemble._schema.pydantic_errors import translate_errors
 from toolsemble._schema.pydantic_schema import (
     TEMPORAL,
@@ -656,7 +656,7 @@ class TypedArguments:
 
     def _generate_schemas(self) -> Schemas:
         """Return both schemas from pydantic's own generators."""
-        from toolsemble._schema.generate import generate_schemas
+        from toolsemble._schema.type_schema import generate_schemas
 
         try:
             return generate_schemas(self._kind)

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from toolsemble._runtime.text import preview
-from toolsemble._schema.problem import escape_token
+from toolsemble._schema.argument_problems import escape_token
 from toolsemble._schema.secret_values import PASSWORD
 from toolsemble._vocabulary.errors import ToolDefinitionError
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from toolsemble._schema.problem import find_ref_target
+from toolsemble._schema.argument_problems import find_ref_target
 
 MOST_PATHS = 5000
 """The maximum number of paths; a schema with more is rejected when it is defined."""

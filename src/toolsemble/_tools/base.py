@@ -25,7 +25,7 @@ from toolsemble._engine.definition import (
     string_definition,
 )
 from toolsemble._engine.execution.call import Call, CallPath
-from toolsemble._engine.execution.path import adrive, call_path, drive
+from toolsemble._engine.execution.call_path import adrive, call_path, drive
 from toolsemble._engine.limits.settings import NO_LIMITS, Limits, PolicyCache, find_limits, read_limits
 from toolsemble._runtime.checks import check_setting
 from toolsemble._runtime.metrics import ToolMetrics

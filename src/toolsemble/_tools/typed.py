@@ -117,7 +117,7 @@ def schema_for(kind: Any) -> dict[str, Any]:
     >>> schema_for(City)["properties"]
     {'name': {'type': 'string'}, 'days': {'type': 'integer', 'default': 3}}
     """
-    from toolsemble._schema.portable import make_portable
+    from toolsemble._schema.provider_schema import make_portable
 
     return {"type": "object", **make_portable(_read_type(kind).schema)[0]}
 

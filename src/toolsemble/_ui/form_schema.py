@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
-from toolsemble._schema.problem import escape_token, find_ref_target, follow_ref
+from toolsemble._schema.argument_problems import escape_token, find_ref_target, follow_ref
 from toolsemble._vocabulary.serialization import compact_json, json_type
 
 FieldKind: TypeAlias = Literal[

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from toolsemble._runtime.text import HIDDEN
-from toolsemble._schema.problem import escape_token
+from toolsemble._schema.argument_problems import escape_token
 from toolsemble._schema.secret_values import PASSWORD
 from toolsemble._ui.form_schema import (
     MISSING,

@@ -377,7 +377,7 @@ def _restore(name: str, arguments: Any, id: str | None, answered_in: Literal["ch
 
 
 def _load(provider: str) -> Any:
-    from toolsemble._vocabulary.providers import load_wire_format
+    from toolsemble._vocabulary.provider_list import load_wire_format
 
     return load_wire_format(provider)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from toolsemble._vocabulary.errors import ToolDefinitionError
-from toolsemble._vocabulary.providers import PROVIDERS, RESERVED_KEYS
+from toolsemble._vocabulary.provider_list import PROVIDERS, RESERVED_KEYS
 from toolsemble._vocabulary.serialization import compact_json
 
 LONGEST_NAME = 64

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeAlias, get_args
 
 from toolsemble import events
 from toolsemble._engine.event_codec import EventCodec
-from toolsemble._schema.shape import to_json_value
+from toolsemble._schema.result_shape import to_json_value
 from toolsemble._vocabulary.call import ToolCall
 from toolsemble._vocabulary.errors import RunCancelledError, RunError, RunInterruptedError, RunParkedError
 from toolsemble._vocabulary.serialization import compact_json

@@ -11,9 +11,9 @@ from typing import Any, get_origin
 from toolsemble._runtime.text import escape_line
 from toolsemble._schema.decode import decode_arguments
 from toolsemble._schema.members import Field, members_reader, resolve_field
-from toolsemble._schema.portable import make_portable
+from toolsemble._schema.provider_schema import make_portable
 from toolsemble._schema.repair import STEPS
-from toolsemble._schema.shape import to_result
+from toolsemble._schema.result_shape import to_result
 from toolsemble._schema.typed_arguments import TypedArguments
 from toolsemble._vocabulary.errors import ToolArgumentsError, ToolDefinitionError, ToolExecutionError
 from toolsemble._vocabulary.result import ToolResult

@@ -231,7 +231,7 @@ class PausedRun:
 @cache
 def _make_codec() -> EventCodec:
     from toolsemble._engine.event_codec import EventCodec
-    from toolsemble._schema.shape import to_json_value
+    from toolsemble._schema.result_shape import to_json_value
 
     return EventCodec([PausedRun], to_json_value)
 

@@ -15,7 +15,7 @@ from urllib.parse import urljoin
 
 from toolsemble._runtime.extras import import_extra
 from toolsemble._runtime.text import describe_error
-from toolsemble._schema.problem import follow_ref
+from toolsemble._schema.argument_problems import follow_ref
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble._vocabulary.specification import check_name
 from toolsemble.builtin._endpoint import FORM, HEADER_NAME, JSON, METHODS, RESERVED, Style

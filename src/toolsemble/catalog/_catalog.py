@@ -22,7 +22,7 @@ from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.call import ToolCall
 from toolsemble._vocabulary.errors import ToolDefinitionError, UnknownToolError
 from toolsemble._vocabulary.param import Param
-from toolsemble._vocabulary.providers import PROVIDERS
+from toolsemble._vocabulary.provider_list import PROVIDERS
 from toolsemble._vocabulary.result import ToolResult
 from toolsemble._vocabulary.specification import ToolSpecification
 from toolsemble.catalog._entry import Count, Entry, Meter, estimate_tokens, write_line

@@ -13,7 +13,7 @@ from toolsemble._engine.definition import ToolDefinition
 from toolsemble._runtime.text import escape_line
 from toolsemble._tools.toolbox.registry import Registered
 from toolsemble._vocabulary.errors import ToolDefinitionError
-from toolsemble._vocabulary.providers import PROVIDERS, load_wire_format
+from toolsemble._vocabulary.provider_list import PROVIDERS, load_wire_format
 from toolsemble._vocabulary.serialization import compact_json
 from toolsemble._vocabulary.specification import ToolSpecification
 from toolsemble.catalog._search import Document, describe_tool

@@ -21,7 +21,7 @@ from toolsemble.models._message import (
 )
 from toolsemble.review._automatic import Callback
 from toolsemble.review._request import ReviewRequest
-from toolsemble.review._store.signed import split_decision
+from toolsemble.review._store.rows import split_decision
 
 if TYPE_CHECKING:
     from toolsemble.agent._agent import Agent

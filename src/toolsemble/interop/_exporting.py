@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from toolsemble._engine.context import ToolContext
 from toolsemble._engine.execution.failure import error_kind_of
-from toolsemble._schema.shape import to_json_value
+from toolsemble._schema.result_shape import to_json_value
 from toolsemble._tools.toolbox.approval import check_pauses, check_reviewer
 from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary import errors

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Unpack
 
-from toolsemble._schema.shape import to_result
+from toolsemble._schema.result_shape import to_result
 from toolsemble._tools.schema import SchemaTool
 from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.call import ToolReply

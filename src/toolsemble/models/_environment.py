@@ -9,7 +9,7 @@ from importlib import import_module  # a provider's model is loaded on lookup
 
 from toolsemble._runtime.extras import install_command
 from toolsemble._vocabulary.errors import ToolConfigurationError, ToolsembleError
-from toolsemble._vocabulary.providers import PROVIDERS
+from toolsemble._vocabulary.provider_list import PROVIDERS
 from toolsemble.models._adapter.offer import Offer, is_installed, offer_with_package
 from toolsemble.models._model_list import fetch_models
 from toolsemble.models.openai._compatible import SERVERS, Server

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, overload
 from toolsemble._runtime.checks import warn_deprecated
 from toolsemble._runtime.text import escape_surrogates, with_article
 from toolsemble._runtime.threads import fork_safe_lock
-from toolsemble._schema.shape import to_finite_json
+from toolsemble._schema.result_shape import to_finite_json
 from toolsemble._vocabulary.call import ToolCall, ToolReply, received_call
 from toolsemble._vocabulary.errors import ToolConfigurationError
 from toolsemble._vocabulary.result import NO_ATTRIBUTES, AudioContent, FileContent, ImageContent, Media, ToolResult

@@ -68,7 +68,7 @@ def find_module(prefix: str) -> str | None:
 
 def _iterate_modules() -> Iterator[tuple[str, str]]:
     """Yield each prefix of model names, and its module."""
-    from toolsemble._vocabulary.providers import PROVIDERS
+    from toolsemble._vocabulary.provider_list import PROVIDERS
 
     yield from ((prefix, each.model_module) for each in PROVIDERS.values() for prefix in each.models)
     yield "local", "toolsemble.models._local.model"

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from toolsemble.review._rules.remember import RememberReview as RememberReview
     from toolsemble.review._rules.rules import Rule as Rule, RulesReview as RulesReview
     from toolsemble.review._store.queue import QueueReview as QueueReview
-    from toolsemble.review._store.signed import Receipt as Receipt, StoredRequest as StoredRequest
+    from toolsemble.review._store.rows import Receipt as Receipt, StoredRequest as StoredRequest
     from toolsemble.review._store.store import (
         MemoryStore as MemoryStore,
         ReviewStore as ReviewStore,
@@ -79,7 +79,7 @@ __getattr__, __dir__, __all__ = export_lazily(
             "Rule",
             "RulesReview",
         ),
-        "_store.signed": (
+        "_store.rows": (
             "Receipt",
             "StoredRequest",
         ),

@@ -31,7 +31,7 @@ from toolsemble._vocabulary.errors import ReviewRefusedError, ToolDefinitionErro
 from toolsemble.review._automatic import MAX_BYTES, Callback
 from toolsemble.review._request import LOGGER, Continue, Edit, ExitEarly, ReviewDecision, ReviewRequest
 from toolsemble.review._store.queue import QueueReview
-from toolsemble.review._store.signed import MAX_CLOCK_SKEW, split_decision
+from toolsemble.review._store.rows import MAX_CLOCK_SKEW, split_decision
 from toolsemble.review._store.store import MemoryStore, ReviewStoreProtocol
 
 _PREFIX = "whsec_"

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, get_args
 
 from toolsemble._runtime.storage.database import ProcessIdentity
 from toolsemble._runtime.text import escape_surrogates
-from toolsemble._schema.problem import escape_token
+from toolsemble._schema.argument_problems import escape_token
 from toolsemble._vocabulary.serialization import compact_json
 from toolsemble.telemetry import _history_conversations as conversations, _history_records as records
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from toolsemble._engine.context import ToolContext
 from toolsemble._engine.definition import Inner, Layer, ToolDefinition
 from toolsemble._engine.work.body import Work, check_time_left
-from toolsemble._schema.shape import to_result
+from toolsemble._schema.result_shape import to_result
 from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.errors import ToolDefinitionError
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from toolsemble._engine.definition import ToolDefinition, map_definition
 from toolsemble._engine.execution.call import missing_deps
-from toolsemble._schema.problem import find_ref_target
+from toolsemble._schema.argument_problems import find_ref_target
 from toolsemble._tools.collection import collect_tools
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble.review import ReviewHandler

@@ -19,7 +19,7 @@ from toolsemble._engine.work.body import TimedOutError, Work
 from toolsemble._runtime.sinks import Sink
 from toolsemble._runtime.text import describe_with_class
 from toolsemble._runtime.threads import ThreadPerJob, wait_until
-from toolsemble._schema.shape import to_result
+from toolsemble._schema.result_shape import to_result
 from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.call import ToolCall
 from toolsemble._vocabulary.errors import ReviewTimeoutError, ToolArgumentsError, ToolExecutionError

@@ -29,7 +29,7 @@ from toolsemble.review._asking.open_question import Check, find_stored, watch_st
 from toolsemble.review._asking.question import Question
 from toolsemble.review._gate import Gate, Predicate
 from toolsemble.review._request import Reviewer, digest, fit_to_deadline, is_reviewer, to_reviewer
-from toolsemble.review._store.signed import binding
+from toolsemble.review._store.rows import binding
 
 _MAX_ROUNDS = 3
 _ANOTHER_READING = "The edit was read as what is shown here; continue if that is what you mean"

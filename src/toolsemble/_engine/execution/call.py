@@ -19,7 +19,7 @@ from toolsemble._runtime.threads import THREADS
 from toolsemble._schema.decode import Read, Repair
 from toolsemble._schema.masking import mask_value, read_with_secrets, start_masking, stop_masking
 from toolsemble._schema.repair import STEPS
-from toolsemble._schema.shape import UnsupportedResultError, to_intermediate_result, to_result
+from toolsemble._schema.result_shape import UnsupportedResultError, to_intermediate_result, to_result
 from toolsemble._vocabulary.errors import CallPausedError, ToolConfigurationError
 from toolsemble._vocabulary.result import ToolResult
 

@@ -14,7 +14,7 @@ from toolsemble._engine.work.snapshot import UncopyableError, copy_input
 from toolsemble._runtime.event_loops import unwrap_stop_iteration
 from toolsemble._schema.decode import Decoded, Read
 from toolsemble._schema.masking import read_with_secrets
-from toolsemble._schema.shape import to_result
+from toolsemble._schema.result_shape import to_result
 from toolsemble._vocabulary.call import ToolCall
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble._vocabulary.result import ToolResult

@@ -23,7 +23,7 @@ from toolsemble._engine.work.wait import RunInThread
 from toolsemble._runtime.text import preview
 from toolsemble._runtime.watchers import tell, watchers
 from toolsemble._schema.masking import mask_value
-from toolsemble._schema.shape import to_json_value
+from toolsemble._schema.result_shape import to_json_value
 from toolsemble._vocabulary.place import Place, RecordedCall
 from toolsemble._vocabulary.result import ToolResult
 from toolsemble._vocabulary.serialization import read_content, read_error_kind, write_content

@@ -26,7 +26,7 @@ from toolsemble._runtime.text import describe_error
 from toolsemble._runtime.threads import fork_safe_lock
 from toolsemble._runtime.watchers import tell
 from toolsemble._schema.masking import mask_text
-from toolsemble._schema.shape import to_result
+from toolsemble._schema.result_shape import to_result
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble._vocabulary.result import ToolResult
 from toolsemble._vocabulary.serialization import read_result, without_retries, write_result

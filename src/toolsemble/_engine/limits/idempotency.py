@@ -22,7 +22,7 @@ from toolsemble._runtime.signing import canonical_json
 from toolsemble._runtime.text import describe_error, preview
 from toolsemble._runtime.threads import THREADS, fork_safe_lock
 from toolsemble._schema.display import to_display
-from toolsemble._schema.shape import to_result
+from toolsemble._schema.result_shape import to_result
 from toolsemble._vocabulary import errors
 from toolsemble._vocabulary.call import new_id
 from toolsemble._vocabulary.result import NO_ATTRIBUTES, ToolResult

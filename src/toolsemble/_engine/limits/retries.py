@@ -16,7 +16,7 @@ from toolsemble._engine.work.wait import Sleep
 from toolsemble._runtime.checks import check_count, check_seconds, format_seconds
 from toolsemble._runtime.text import describe_error, preview
 from toolsemble._runtime.watchers import tell
-from toolsemble._schema.shape import to_result
+from toolsemble._schema.result_shape import to_result
 from toolsemble._vocabulary.errors import PassThroughError, ToolDefinitionError
 from toolsemble._vocabulary.result import ToolResult
 from toolsemble.events import CallRetried

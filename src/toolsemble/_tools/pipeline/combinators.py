@@ -9,11 +9,11 @@ from typing import Any, TypeAlias, Unpack, final
 
 from toolsemble._engine.definition import ToolDefinition, check_description, string_definition, typed_definition
 from toolsemble._runtime.checks import check_count
+from toolsemble._schema.argument_problems import MismatchError, Problem
 from toolsemble._schema.decode import Arguments
 from toolsemble._schema.display import to_display
 from toolsemble._schema.json_schema import SchemaArguments, hide_values
-from toolsemble._schema.portable import make_portable
-from toolsemble._schema.problem import MismatchError, Problem
+from toolsemble._schema.provider_schema import make_portable
 from toolsemble._tools.base import Tool
 from toolsemble._tools.pipeline.flows import Branch, Choice, FanOut, ForEach
 from toolsemble._tools.pipeline.handoff import as_handoff, pass_through, read_items, unwrap_input

@@ -11,16 +11,16 @@ from toolsemble._engine.context import ToolContext
 from toolsemble._engine.definition import ToolDefinition, always_gated_in, dry_result, to_dry_run
 from toolsemble._engine.execution.approval import check_reviewer
 from toolsemble._engine.execution.call import CallPath, CallSettings, SubCallReport
+from toolsemble._engine.execution.call_path import adrive, drive, start_sub_call
 from toolsemble._engine.execution.edits import carry_edits
 from toolsemble._engine.execution.failure import find_fatal_error, to_logged_failure
 from toolsemble._engine.execution.journaled_call import StepRecord
-from toolsemble._engine.execution.path import adrive, drive, start_sub_call
 from toolsemble._engine.work.body import Apply, Work
 from toolsemble._engine.work.snapshot import copy_input
 from toolsemble._runtime.event_loops import finish
+from toolsemble._schema.argument_problems import resolve_schema
 from toolsemble._schema.decode import Read
-from toolsemble._schema.problem import resolve_schema
-from toolsemble._schema.shape import is_opaque, to_result
+from toolsemble._schema.result_shape import is_opaque, to_result
 from toolsemble._tools.pipeline.handoff import Handoff, as_handoff, make_reader, read_items, unwrap_results
 from toolsemble._tools.pipeline.undo import add_undone, fail_if_late, must_undo, run_undos
 from toolsemble._vocabulary.errors import CallPausedError

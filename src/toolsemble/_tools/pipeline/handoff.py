@@ -8,11 +8,11 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from toolsemble._engine.definition import ToolDefinition
+from toolsemble._schema.argument_problems import MismatchError, resolve_schema
 from toolsemble._schema.decode import Arguments, CautiousReader, Decoded, Read, plain_input
 from toolsemble._schema.display import to_display
 from toolsemble._schema.members import names_of
-from toolsemble._schema.problem import MismatchError, resolve_schema
-from toolsemble._schema.shape import to_result
+from toolsemble._schema.result_shape import to_result
 from toolsemble._vocabulary.errors import ToolExecutionError
 from toolsemble._vocabulary.result import ToolResult
 

@@ -21,15 +21,15 @@ from toolsemble._engine.definition import (
 )
 from toolsemble._engine.execution.approval import check_reviewer
 from toolsemble._engine.execution.call import CallPath, CallSettings, SubCallReport
+from toolsemble._engine.execution.call_path import start_sub_call
 from toolsemble._engine.execution.failure import find_fatal_error, to_logged_failure
 from toolsemble._engine.execution.journaled_call import StepRecord
-from toolsemble._engine.execution.path import start_sub_call
 from toolsemble._engine.work.body import Apply, Work
 from toolsemble._runtime.text import preview
+from toolsemble._schema.argument_problems import resolve_schema
 from toolsemble._schema.decode import Arguments, Read
 from toolsemble._schema.members import Field
-from toolsemble._schema.problem import resolve_schema
-from toolsemble._schema.shape import is_opaque
+from toolsemble._schema.result_shape import is_opaque
 from toolsemble._schema.typed_arguments import TypedArguments
 from toolsemble._tools.base import Tool
 from toolsemble._tools.pipeline.flows import ForEach

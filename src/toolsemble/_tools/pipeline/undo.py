@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from toolsemble._engine.context import ToolContext
 from toolsemble._engine.definition import ToolDefinition
 from toolsemble._engine.execution.call import Call, CallPath, CallSettings, SubCallReport
+from toolsemble._engine.execution.call_path import start_sub_call
 from toolsemble._engine.execution.failure import find_fatal_error, to_failure
 from toolsemble._engine.execution.journaled_call import StepRecord
-from toolsemble._engine.execution.path import start_sub_call
 from toolsemble._engine.work.body import RunBody, Work, is_past, run_in_context
 from toolsemble._runtime.event_loops import is_async
 from toolsemble._runtime.lazy import LazyModule
@@ -22,7 +22,7 @@ from toolsemble._runtime.threads import THREADS
 from toolsemble._schema.decode import Read
 from toolsemble._schema.display import to_display
 from toolsemble._schema.masking import mask_error, mask_text
-from toolsemble._schema.shape import to_result
+from toolsemble._schema.result_shape import to_result
 from toolsemble._tools.collection import collect_tools
 from toolsemble._tools.pipeline.handoff import Handoff, make_reader, pass_through, unwrap_results
 from toolsemble._vocabulary.errors import CallPausedError, RunError, ToolDefinitionError

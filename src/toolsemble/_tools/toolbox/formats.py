@@ -199,7 +199,7 @@ class ToolSet:
         >>> ToolSet({}).to_provider("anthropic")
         []
         """
-        from toolsemble._vocabulary.providers import PROVIDERS, load_wire_format
+        from toolsemble._vocabulary.provider_list import PROVIDERS, load_wire_format
 
         write_tools = load_wire_format(provider).write_tools
         offers = self.specifications

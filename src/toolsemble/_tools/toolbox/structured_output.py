@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, get_args, get_origin
 
 from toolsemble._engine.definition import ToolDefinition
-from toolsemble._schema.shape import is_opaque, to_exact_json
+from toolsemble._schema.result_shape import is_opaque, to_exact_json
 from toolsemble._tools.toolbox.registry import Registered
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble._vocabulary.result import ToolResult

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 from toolsemble._engine.context import Exposure, Run, ToolContext, UnnamedRunId, choose_new_run, run_of
 from toolsemble._engine.definition import Layer, ToolDefinition, add_layer, map_definition, to_dry_run
 from toolsemble._engine.execution.call import ArgumentsReport, Call, CallPath, CallSettings
-from toolsemble._engine.execution.path import adrive, drive, drive_in_worker, start_call
+from toolsemble._engine.execution.call_path import adrive, drive, drive_in_worker, start_call
 from toolsemble._engine.record import LOG_LIMIT
 from toolsemble._runtime.checks import check_count, check_setting
 from toolsemble._runtime.event_loops import SharedLoop, finish

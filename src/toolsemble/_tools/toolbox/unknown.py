@@ -10,8 +10,8 @@ from typing import Any
 from toolsemble._engine.context import Run, ToolContext
 from toolsemble._engine.definition import ToolDefinition
 from toolsemble._engine.execution.call import ArgumentsReport, Call, CallPath, CallSettings
+from toolsemble._engine.execution.call_path import start_call
 from toolsemble._engine.execution.hooks import CallReader
-from toolsemble._engine.execution.path import start_call
 from toolsemble._runtime.text import HIDDEN, preview
 from toolsemble._schema.decode import Decoded
 from toolsemble._schema.masking import add_secrets, find_texts, start_masking, stop_masking

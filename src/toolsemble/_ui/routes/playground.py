@@ -26,7 +26,7 @@ from toolsemble._ui.guard import TOKEN_FILE
 from toolsemble._ui.interface import Interface
 from toolsemble._vocabulary.call import ToolCall, ToolReply, new_id, new_run_id
 from toolsemble._vocabulary.errors import ToolsembleError
-from toolsemble._vocabulary.providers import PROVIDERS
+from toolsemble._vocabulary.provider_list import PROVIDERS
 from toolsemble._vocabulary.result import ImageContent
 from toolsemble._vocabulary.serialization import compact_json
 from toolsemble._vocabulary.specification import Note, ToolSpecification

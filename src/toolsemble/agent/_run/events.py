@@ -185,7 +185,7 @@ def request_attributes(config: AgentConfig, context: ToolContext, request: ChatR
 
 def model_attributes(config: AgentConfig) -> dict[str, Any]:
     """Return the attributes of a model: its name and its provider."""
-    from toolsemble._vocabulary.providers import PROVIDERS
+    from toolsemble._vocabulary.provider_list import PROVIDERS
 
     attributes, module = {"gen_ai.request.model": config.model_name}, type(config.model).__module__
     names = [each.otel_name for each in PROVIDERS.values() if each.otel_name and each.model_module == module]

@@ -26,9 +26,9 @@ from toolsemble.review._pause import DecidedReview
 from toolsemble.review._request import Continue, Edit, ExitEarly, ReviewDecision
 
 if TYPE_CHECKING:
-    from toolsemble.agent._run import recorded
+    from toolsemble.agent._run import journal_format
 else:  # most runs have no journal
-    recorded = LazyModule("toolsemble.agent._run.recorded")
+    journal_format = LazyModule("toolsemble.agent._run.journal_format")
 
 
 _OWN = ("history", "run_id", "memory_id")
@@ -175,7 +175,7 @@ class Loop:
         box = await self._find_box() if self._fixed_box is None else self._fixed_box
         if turn is not None and self._recorded is not None:
             turn.run.check_agent(turn.path, self._recorded["agent"], self._replies.mark(box))
-            state.set_stop(recorded.read_stop(self._recorded))
+            state.set_stop(journal_format.read_stop(self._recorded))
             reply: ChatReply | None = self._replies.replay(self._recorded)
         else:
             state.set_stop(state.spending.find_exhausted())

@@ -31,9 +31,9 @@ from toolsemble.models import _chat as chat
 from toolsemble.models._message import Message
 
 if TYPE_CHECKING:
-    from toolsemble.agent._run import recorded
+    from toolsemble.agent._run import journal_format
 else:  # most runs have no journal
-    recorded = LazyModule("toolsemble.agent._run.recorded")
+    journal_format = LazyModule("toolsemble.agent._run.journal_format")
 
 
 LOGGER = logging.getLogger("toolsemble.agent")
@@ -332,12 +332,12 @@ class ModelReplies:
     def mark(self, box: Toolbox) -> str:
         """Return the agent's digest for this turn, for the journal."""
         if box is not self._marked_box:
-            self._marked_box, self._agent_mark = box, recorded.mark_agent(self._config, box)
+            self._marked_box, self._agent_mark = box, journal_format.mark_agent(self._config, box)
         return self._agent_mark
 
     def replay(self, data: Any) -> chat.ChatReply:
         """Return a recorded model reply, and count it."""
-        reply, seconds = recorded.read_reply(data), data["seconds"]
+        reply, seconds = journal_format.read_reply(data), data["seconds"]
         self._state.spending.add_reply(reply.usage, seconds)
         self._state.add_trace("model", self._config.model_name, time.monotonic(), seconds, reply.stop_reason)
         return reply
@@ -398,7 +398,7 @@ class ModelReplies:
         reply = await self._ask(request, box)
         seconds = time.monotonic() - started
         if (turn := self._state.turn_place) is not None:
-            await recorded.record_reply(turn, reply, seconds, self._state.stop, self.mark(box))
+            await journal_format.record_reply(turn, reply, seconds, self._state.stop, self.mark(box))
         self._state.spending.add_reply(reply.usage, seconds)
         self._state.add_trace("model", self._config.model_name, started, seconds, reply.stop_reason)
         self._events.reply(box, reply, seconds)

@@ -36,7 +36,7 @@ from toolsemble.agent._settings import RUN_ONLY, AgentConfig, check_keywords, ov
 from toolsemble.models._message import Message, to_messages
 
 if TYPE_CHECKING:
-    from toolsemble.agent._run.journaled import JournalLayer
+    from toolsemble.agent._run.durable import JournalLayer
 
 T = TypeVar("T")
 Running: TypeAlias = Callable[[], Awaitable[AgentResult]]
@@ -73,7 +73,7 @@ def start_run(
     else:
         messages = to_messages(prompt)
         if config.journal is not None and (current_context() is None or own.get("run_id") is not None):
-            from toolsemble.agent._run.journaled import JournalLayer
+            from toolsemble.agent._run.durable import JournalLayer
 
             if own.get("run_id") is None:
                 own["run_id"] = new_id()

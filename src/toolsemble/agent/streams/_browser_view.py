@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from toolsemble._engine.execution.edits import EditedArguments
-from toolsemble._schema.shape import to_json_value
+from toolsemble._schema.result_shape import to_json_value
 from toolsemble._vocabulary.call import ToolCall, new_id
 from toolsemble._vocabulary.serialization import compact_json
 from toolsemble.agent._event import Event, Final, TurnEnded

@@ -201,7 +201,7 @@ def _pin_listed(shown: Mapping[str, Any]) -> PinnedTool:
 
 def _find_output_schema(definition: ToolDefinition) -> Mapping[str, Any] | None:
     """Return the JSON Schema of the declared return type; None for text, and for types without a schema."""
-    from toolsemble._schema.generate import generate_schemas
+    from toolsemble._schema.type_schema import generate_schemas
 
     kind = definition.returns()
     if any(kind is each for each in _NO_SCHEMA):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from toolsemble._engine.definition import Inner, Layer, Policy, ToolDefinition
-from toolsemble._engine.execution.path import adrive, drive
+from toolsemble._engine.execution.call_path import adrive, drive
 from toolsemble._runtime.text import escape_invisible, preview, quote_text
 from toolsemble._runtime.threads import fork_safe_lock
 from toolsemble._schema.decode import Decoded, Read

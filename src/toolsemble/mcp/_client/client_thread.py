@@ -21,7 +21,6 @@ from toolsemble._runtime.checks import format_seconds
 from toolsemble._runtime.text import describe_error
 from toolsemble._runtime.threads import wait_for
 from toolsemble._vocabulary.errors import LostError, ToolConfigurationError, ToolExecutionError, ToolsembleError
-from toolsemble.mcp._client.cleaning import Listing
 from toolsemble.mcp._client.dispatcher import CLOSED
 from toolsemble.mcp._client.elicitation import QuestionDesk
 from toolsemble.mcp._client.options import Options
@@ -29,6 +28,7 @@ from toolsemble.mcp._client.process_group import LOGGER
 from toolsemble.mcp._client.remote_call import Outcome, RemoteCall, ServerEndedError, current_call
 from toolsemble.mcp._client.results import find_cause, translate_error
 from toolsemble.mcp._client.session import Session, Target, list_tools
+from toolsemble.mcp._client.text_cleaning import Listing
 
 _MAX_RESTARTS = 3
 _PERIOD = 60.0

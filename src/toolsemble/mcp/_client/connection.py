@@ -23,7 +23,7 @@ from toolsemble._vocabulary.specification import check_name, read_metadata
 from toolsemble.catalog._pinning.diff import Verdict
 from toolsemble.catalog._pinning.tool_lock import ToolLock
 from toolsemble.mcp._changes import announce_changes
-from toolsemble.mcp._client import cleaning, remote_call, results
+from toolsemble.mcp._client import remote_call, results, text_cleaning as cleaning
 from toolsemble.mcp._client.options import DESTRUCTIVE, Options
 from toolsemble.mcp._client.process_group import LOGGER
 from toolsemble.review._gate import aask_during_call, ask_during_call

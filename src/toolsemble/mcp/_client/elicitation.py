@@ -11,13 +11,13 @@ from typing import Any
 
 import mcp_types as types
 
+from toolsemble._schema.argument_problems import MismatchError, format_path
 from toolsemble._schema.json_schema import SchemaArguments
-from toolsemble._schema.problem import MismatchError, format_path
 from toolsemble._vocabulary.errors import ToolDefinitionError
-from toolsemble.mcp._client.cleaning import clean_schema, clean_text
 from toolsemble.mcp._client.options import Options
 from toolsemble.mcp._client.process_group import LOGGER
 from toolsemble.mcp._client.remote_call import RemoteCall, ServerQuestion, current_call
+from toolsemble.mcp._client.text_cleaning import clean_schema, clean_text
 from toolsemble.review._request import Continue, Edit, ReviewDecision
 
 _MAX_MESSAGE = 4000

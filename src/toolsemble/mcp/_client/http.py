@@ -28,7 +28,7 @@ from toolsemble._runtime.urls import UrlGuard, UrlRefusedError, is_public, refus
 from toolsemble.mcp._client.dispatcher import MessageParser, MessageReader, WrappedStream
 from toolsemble.mcp._client.remote_call import Delivery, RemoteCall, current_call
 from toolsemble.mcp._client.results import STAND_IN
-from toolsemble.mcp._client.screening import Screen, ScreenedReader, ScreenedWriter
+from toolsemble.mcp._client.tool_screening import Screen, ScreenedReader, ScreenedWriter
 
 _UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
 _SLOWEST_READ = 300.0

@@ -16,7 +16,7 @@ from toolsemble._engine.context import ToolContext
 from toolsemble._runtime.checks import format_seconds
 from toolsemble._runtime.threads import running_loop
 from toolsemble._vocabulary.errors import LostError, ToolExecutionError, ToolTimeoutError
-from toolsemble.mcp._client.cleaning import clean_text
+from toolsemble.mcp._client.text_cleaning import clean_text
 
 
 @dataclass(frozen=True, slots=True)

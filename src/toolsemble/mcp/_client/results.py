@@ -13,12 +13,12 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, PARSE_ERROR
 from pydantic import ValidationError
 
 from toolsemble._runtime.text import describe_error
-from toolsemble._schema.problem import MismatchError, format_path
+from toolsemble._schema.argument_problems import MismatchError, format_path
 from toolsemble._vocabulary.errors import LostError, ToolDefinitionError, ToolExecutionError
 from toolsemble._vocabulary.result import AudioContent, Content, FileContent, ImageContent, ToolResult
 from toolsemble._vocabulary.serialization import compact_json
-from toolsemble.mcp._client.cleaning import build_arguments, clean_line, clean_text
 from toolsemble.mcp._client.remote_call import Delivery
+from toolsemble.mcp._client.text_cleaning import build_arguments, clean_line, clean_text
 
 _MAX_LINK = 2000
 _MAX_PROBLEMS = 10

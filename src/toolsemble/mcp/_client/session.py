@@ -20,13 +20,13 @@ from pydantic import ValidationError
 from toolsemble._runtime.checks import format_seconds
 from toolsemble._runtime.text import describe_error, preview
 from toolsemble._vocabulary.errors import ToolConfigurationError, ToolsembleError
-from toolsemble.mcp._client.cleaning import LIST_RESOURCES, PROMPT, READ_RESOURCE, Listing, RemoteDefinition
 from toolsemble.mcp._client.dispatcher import build_client
 from toolsemble.mcp._client.options import Options
 from toolsemble.mcp._client.process_group import LOGGER
 from toolsemble.mcp._client.remote_call import Delivery, current_call
 from toolsemble.mcp._client.results import describe_refusal, find_cause, is_not_admitted
-from toolsemble.mcp._client.screening import Screen
+from toolsemble.mcp._client.text_cleaning import LIST_RESOURCES, PROMPT, READ_RESOURCE, Listing, RemoteDefinition
+from toolsemble.mcp._client.tool_screening import Screen
 
 _MAX_PAGES = 100
 

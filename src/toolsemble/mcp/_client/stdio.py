@@ -22,7 +22,7 @@ from toolsemble._vocabulary.errors import ToolConfigurationError
 from toolsemble.mcp._client.dispatcher import MessageParser
 from toolsemble.mcp._client.process_group import GRACE, ErrorLines, end_process
 from toolsemble.mcp._client.remote_call import Delivery, current_call
-from toolsemble.mcp._client.screening import Screen
+from toolsemble.mcp._client.tool_screening import Screen
 
 _CHUNK = 65536
 

@@ -21,9 +21,9 @@ from toolsemble._runtime.text import describe_error
 from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.errors import ToolConfigurationError, ToolDefinitionError
 from toolsemble.catalog._pinning.tool_lock import ToolLock
-from toolsemble.mcp._client.cleaning import MAX_DESCRIPTION, MAX_TITLE, clean_text
 from toolsemble.mcp._client.client import MCPClient
 from toolsemble.mcp._client.session import list_pages
+from toolsemble.mcp._client.text_cleaning import MAX_DESCRIPTION, MAX_TITLE, clean_text
 from toolsemble.mcp._gateway.live_toolbox import LiveToolbox
 from toolsemble.mcp._gateway.settings import AccessToken as ListedToken, GatewaySettings, ServerSettings
 from toolsemble.mcp._server.serve import serve_offer

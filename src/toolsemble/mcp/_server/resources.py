@@ -19,7 +19,7 @@ from toolsemble._engine.context import Exposure
 from toolsemble._runtime.event_loops import is_async
 from toolsemble._runtime.text import preview
 from toolsemble._schema.members import find_return_type
-from toolsemble._schema.shape import to_exact_json, to_result
+from toolsemble._schema.result_shape import to_exact_json, to_result
 from toolsemble._tools.function import FunctionTool
 from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.call import ToolCall, ToolReply

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from toolsemble._schema.problem import follow_ref
+from toolsemble._schema.argument_problems import follow_ref
 
 Schema = Mapping[str, Any] | bool
 

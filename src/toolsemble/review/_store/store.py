@@ -24,7 +24,7 @@ from toolsemble._runtime.text import HIDDEN, preview
 from toolsemble._vocabulary.call import new_id
 from toolsemble._vocabulary.errors import ReviewRefusedError, ToolConfigurationError, ToolDefinitionError
 from toolsemble.review._request import LOGGER, ExitEarly, ReviewDecision, ReviewEvent, ReviewRequest
-from toolsemble.review._store.signed import KIND, USED, Receipt, Record, Records, StoredRequest
+from toolsemble.review._store.rows import KIND, USED, Receipt, Record, Records, StoredRequest
 
 VALID_FOR = 3600.0
 """Seconds for which an approval is valid."""

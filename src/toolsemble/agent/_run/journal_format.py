@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from toolsemble._engine.work.wait import RunInThread
-from toolsemble._schema.shape import to_json_value
+from toolsemble._schema.result_shape import to_json_value
 from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.errors import ToolArgumentsError, ToolConfigurationError
 from toolsemble._vocabulary.place import Place

@@ -14,7 +14,7 @@ from toolsemble._runtime.text import describe_error, preview
 from toolsemble._vocabulary import errors
 from toolsemble._vocabulary.place import Place
 from toolsemble.agent._result import AgentResult
-from toolsemble.agent._run.recorded import read_result, write_result
+from toolsemble.agent._run.journal_format import read_result, write_result
 from toolsemble.agent._run.spending import current_spending
 from toolsemble.agent._run.state import RunState
 from toolsemble.agent._settings import AgentConfig

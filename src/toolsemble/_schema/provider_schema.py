@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
-from toolsemble._schema import problem
+from toolsemble._schema import argument_problems as problem
 from toolsemble._vocabulary.serialization import json_type
 from toolsemble._vocabulary.specification import Note
 

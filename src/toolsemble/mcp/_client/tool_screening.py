@@ -9,10 +9,10 @@ import mcp_types as types
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
-from toolsemble.mcp._client.cleaning import RemoteDefinition
 from toolsemble.mcp._client.dispatcher import MessageReader, WrappedStream, read_number
 from toolsemble.mcp._client.process_group import LOGGER
 from toolsemble.mcp._client.remote_call import RemoteCall, current_call
+from toolsemble.mcp._client.text_cleaning import RemoteDefinition
 from toolsemble.mcp._param_headers import names_header
 
 _LIST = "tools/list"

@@ -303,7 +303,7 @@ class StoredRequest:
 class Records:
     """The tables of a review database.
 
-    >>> from toolsemble.review._store.signed import KIND
+    >>> from toolsemble.review._store.rows import KIND
     >>> from toolsemble._runtime.storage.opening import open_database
     >>> with open_database(None, KIND).writing() as connection:
     ...     records = Records(connection, b"secret")
