@@ -104,7 +104,7 @@ def fork(tmp_path_factory):
     (home / "__init__.py").write_text("", encoding="utf-8")
     (home / "_wire.py").write_text(WIRE_FORMAT, encoding="utf-8")
     (home / "_model.py").write_text(MODEL, encoding="utf-8")
-    listed = package / "_vocabulary" / "providers.py"
+    listed = package / "_vocabulary" / "provider_list.py"
     text = listed.read_text(encoding="utf-8")
     listed.write_text(text.replace('        Provider("mcp"', f'        {LINE}\n        Provider("mcp"'), "utf-8")
     (root / "my_tools.py").write_text(TOOLS, encoding="utf-8")
