@@ -331,7 +331,7 @@ def test_closes_request_of_a_generated_run_after_its_process_ended(path):
         assert (request.chosen_run, store.pending()) == (False, [request])
     with ReviewStore(path) as store:
         assert (store.pending(), audit_kinds(store)) == ([], ["asked", "abandoned"])
-        with pytest.raises(ReviewRefusedError, match=r"^the process that asked has ended, and nobody can use"):
+        with pytest.raises(ReviewRefusedError, match=r"^the process that asked has ended, and its run cannot resume"):
             store.answer(request, Continue())
         assert store.take({request.id: request}) == {request.id: ExitEarly("the process that asked has ended")}
 

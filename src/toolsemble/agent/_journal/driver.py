@@ -112,7 +112,7 @@ class RunDriver:
         inside = [step for step in self._taken_over if step.place.startswith(f"{path}/")]
         if not inside:
             return 0.0
-        # The first record is that of a reply, which the model had begun before.
+        # The first record is a model reply, which began before it was recorded.
         return max(step.elapsed for step in inside) - min(_find_start(step) for step in inside)
 
     def find(self, path: str) -> Step | None:
