@@ -213,7 +213,9 @@ def test_a_typed_answer_comes_back_as_its_type(runs):
     agent = clerk(runs, [], answer, output_type=Invoice)
     assert agent.run_sync("Refund order 7", run_id="r1").output == Invoice(5)
     assert agent.run_sync("Refund order 7", run_id="r1").output == Invoice(5)
-    with pytest.raises(ToolConfigurationError, match="The recorded answer of run 'r1' does not fit the output type"):
+    with pytest.raises(
+        ToolConfigurationError, match="The recorded answer of run 'r1' does not fit the current output type"
+    ):
         clerk(runs, [], answer, output_type=Letter).run_sync("Refund order 7", run_id="r1")
 
 

@@ -209,7 +209,7 @@ def test_a_server_that_is_gone_fails_the_run_which_goes_on_when_it_is_back(postg
 
         agent = Agent(FunctionModel(reply), Toolbox([shop], before_call=stop), journal=runs, name="clerk")
         try:
-            with pytest.raises(AgentExecutionError, match=r"its journal: The run journal .* cannot be reached"):
+            with pytest.raises(AgentExecutionError, match=r"journal error: The run journal .* cannot be reached"):
                 agent.run_sync(PROMPT, run_id="r1")
             assert (shop.done, told) == ([], [])
         finally:

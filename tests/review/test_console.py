@@ -555,7 +555,7 @@ def test_dumb_terminal_shows_the_time_once(person, monkeypatch, clock):
     shown = person.prompt()
     clock.advance(2)
     assert answer.result(WAIT) == ExitEarly("no answer within 2 s", timed_out=True)
-    assert (shown + person.until("any more")).count("(0:0") == 1
+    assert (shown + person.until("has expired")).count("(0:0") == 1
 
 
 # Answers to abandoned requests

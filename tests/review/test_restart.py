@@ -341,7 +341,7 @@ def test_rejects_answer_to_an_abandoned_request(path):
         until(store.pending)
         (request,) = store.pending()
     with ReviewStore(path) as store:
-        with pytest.raises(ReviewRefusedError, match=r"its run has no run_id of its own$"):
+        with pytest.raises(ReviewRefusedError, match=r"it has no run_id of its own$"):
             store.answer(request, Continue(), person="bob")
         assert audit_kinds(store) == ["asked", "abandoned", "refused"]
 

@@ -181,7 +181,7 @@ def test_rejects_invalid_decision(store, answer):
 
 
 @pytest.mark.parametrize(
-    ("person", "reason"), [("ada", "it was already answered by 'ada'"), ("", "it was answered already")]
+    ("person", "reason"), [("ada", "it was already answered by 'ada'"), ("", "it was already answered")]
 )
 def test_rejects_second_answer(store, person, reason):
     store.ask([request := make_request()])

@@ -160,7 +160,7 @@ class PausedRun:
     """
 
     run_id: str
-    """The id that the calls of the run share."""
+    """The id that the run's calls share."""
     memory_id: str | None
     """The conversation or user id; None if the run has none."""
     messages: Transcript
@@ -268,7 +268,7 @@ class AgentResult(Generic[OutputT_co]):
     trace: tuple[TraceStep, ...] = ()
     """What happened, in order."""
     run_id: str = ""
-    """The id that the calls of the run share."""
+    """The id that the run's calls share."""
     paused: PausedRun | None = None
     """The run to store and resume, if calls wait for approval."""
 

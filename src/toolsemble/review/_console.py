@@ -305,7 +305,7 @@ class FieldEditor:
 
 
 def _quote(terminal: Terminal, text: str) -> None:
-    """Write a text in the margin, where nothing that a model wrote can be mistaken for a prompt."""
+    """Write a text behind the margin, so that text from a model cannot be mistaken for a prompt."""
     terminal.write(add_margin(text, terminal.output.width, terminal.output.paint))
 
 

@@ -311,7 +311,7 @@ class ReviewEvent:
     person: str = ""
     """Who did it, if known."""
     role: str = ""
-    """The role of the person."""
+    """The person's role."""
     detail: str = ""
     """The arguments, the decision, or the reason for a refusal; truncated, with line breaks kept."""
     number: int = field(default=0, kw_only=True, compare=False)

@@ -108,11 +108,11 @@ class RunDriver:
         return self._before
 
     def find_worked(self, path: str) -> float:
-        """Return the seconds that an agent inside, at a place, had worked before this driver took the run."""
+        """Return the seconds that the nested agent at a place had worked before this driver claimed the run."""
         inside = [step for step in self._taken_over if step.place.startswith(f"{path}/")]
         if not inside:
             return 0.0
-        # The first record is a model reply, which began before it was recorded.
+        # The first record is a reply, which the model had started before.
         return max(step.elapsed for step in inside) - min(_find_start(step) for step in inside)
 
     def find(self, path: str) -> Step | None:
