@@ -302,7 +302,7 @@ def test_unwatch_stops_events():
 
 def test_unwatch_in_another_context_does_nothing():
     unwatch(contextvars.copy_context().run(watch, print))
-    tell("nobody hears this")
+    tell("not watched")
 
 
 def test_dropped_call_emits_its_end(sink):

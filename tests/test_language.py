@@ -45,7 +45,8 @@ PUBLIC = {"found", "kept"}  # fixed by the contract
 HABITS = ["nobody", "whoever", "those of", "that of", "inside of"]
 BETWEEN = r"""(?:_|[\s#*/>"']+)"""  # the words may be in two lines of a comment or a message
 HABIT = re.compile(rf"(?<![a-z])(?:{'|'.join(HABITS).replace(' ', BETWEEN)})(?![a-z])", re.IGNORECASE)
-JARGON = re.compile(r"\bthat of course\b|`nobody`|\buser nobody\b", re.IGNORECASE)  # the account of Unix
+UNIX_ACCOUNT = r"""`nobody`|\buser nobody\b|"nobody"(?=  # the Unix account$)"""
+JARGON = re.compile(rf"\bthat of course\b|{UNIX_ACCOUNT}", re.IGNORECASE | re.MULTILINE)
 TEXTS = {
     "src": ("*.py", "*.mjs", "*.css", "*.html"),
     "docs": ("*.md", "*.py"),

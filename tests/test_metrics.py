@@ -23,7 +23,7 @@ def test_outcomes_are_counted_by_tool_and_role():
     assert metrics.count("a", "failure", "reader") == 0
     assert metrics.count("a", "error") == 0
     assert metrics.count("b", "error") == 1
-    assert metrics.count("nobody", "success") == 0
+    assert metrics.count("unknown", "success") == 0
 
 
 def test_durations_counters_and_values_can_be_read_back():

@@ -51,7 +51,7 @@ def test_input_and_output_are_truncated(log, limit, shown):
 
 def test_errors_are_logged_as_warnings_with_traceback(log):
     box = Toolbox([Raising(ValueError("boom")), Function(lambda _: ToolResult.failure("no"))])
-    for name in ("raising", "function", "nobody"):
+    for name in ("raising", "function", "ghost"):
         box.execute(call(name))
     assert lines(log) == [
         ("WARNING", "toolsemble.tool.raising", "raising(hi) -> Error: boom"),
@@ -59,7 +59,7 @@ def test_errors_are_logged_as_warnings_with_traceback(log):
         (
             "WARNING",
             "toolsemble.tool.(unknown)",
-            """(unknown)({"input":"hi"}) -> Error: Unknown tool 'nobody'. Available tools: raising, function""",
+            """(unknown)({"input":"hi"}) -> Error: Unknown tool 'ghost'. Available tools: raising, function""",
         ),
     ]
     assert [record.outcome for record in log.records] == ["error", "failure", "failure"]

@@ -92,7 +92,7 @@ def _written(
 ) -> tuple[str | None, str | None]:
     """Return a signature that is Python: functions and classes by their names, three dots for what has no literal."""
     if getattr(value, "_is_protocol", False):
-        return None, None  # nobody makes one
+        return None, None  # protocols are not instantiated
     return signature and _MADE.sub("...", _NAMED.sub(r"\1", signature)), returned
 
 

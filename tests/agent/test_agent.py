@@ -751,7 +751,7 @@ async def test_fixed_and_dynamic_tools_see_the_same_role(dynamic, role, seen):
 @pytest.mark.parametrize(
     ("make", "error", "problem"),
     [
-        (lambda: Agent("nobody:x"), ToolConfigurationError, "Unknown model 'nobody:x'"),
+        (lambda: Agent("unknown:x"), ToolConfigurationError, "Unknown model 'unknown:x'"),
         (lambda: Agent(object()), ToolConfigurationError, "is not a ChatModel"),
         (lambda: make_agent(max_tool_calls=-1), ToolDefinitionError, "max_tool_calls must be an int >= 0"),
         (lambda: make_agent(max_tool_calls=True), ToolDefinitionError, "max_tool_calls must be an int"),

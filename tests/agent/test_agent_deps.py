@@ -90,7 +90,7 @@ SOURCES = [
 
 
 @pytest.mark.parametrize(("settings", "name"), SOURCES)
-async def test_a_run_without_deps_has_those_of_its_agent(settings, name):
+async def test_a_run_without_deps_has_its_agents_deps(settings, name):
     assert found(await make_agent(**settings).run("go")) == [name]
     assert found(await make_agent(**settings).run("go", deps=Shop("given"))) == ["given"]
     assert found(make_agent(**settings).run_sync("go")) == [name]

@@ -158,7 +158,7 @@ async def test_a_system_message_in_the_middle_of_a_history_is_kept():
     assert model.requests == [[SystemMessage("x"), *said, UserMessage("c")]]
 
 
-async def test_the_instructions_of_a_stream_are_those_of_a_run():
+async def test_a_stream_has_the_same_instructions_as_a_run():
     model = ScriptedModel(["hi"])
     async with aclosing(Agent(model, instructions=[brief]).stream("hello", instructions="x")) as events:
         assert [event.kind async for event in events][-1] == "final"

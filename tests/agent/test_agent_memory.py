@@ -55,7 +55,7 @@ async def test_memory_id_continues_conversation(memory):
     assert model.requests[-2] == [UserMessage("b")]
     assert third.messages[:-2] == list(first.messages)
     assert memory.ids() == ["ada", "bob"]
-    assert (memory.load("ada") == third.messages, memory.load("nobody")) == (True, [])
+    assert (memory.load("ada") == third.messages, memory.load("unknown")) == (True, [])
 
 
 async def test_agent_memory_id_is_the_default(memory):
@@ -82,7 +82,7 @@ async def test_clear_deletes_conversation(memory):
     agent = Agent(ScriptedModel(["one", "two"]), memory=memory, memory_id="default")
     await agent.run("a")
     memory.clear("default")
-    memory.clear("nobody")
+    memory.clear("unknown")
     assert (memory.ids(), memory.load("default")) == ([], [])
     assert (await agent.run("b")).messages == make_conversation("b", "two")
 
@@ -90,12 +90,12 @@ async def test_clear_deletes_conversation(memory):
 async def test_system_message_is_not_stored(memory):
     model = ScriptedModel(["one", "two", "three", "four"])
     for role in ("a poet", "a clerk", "a clerk", ""):
-        await Agent(model, role=role, memory=memory, memory_id="default").run(role or "nobody")
+        await Agent(model, role=role, memory=memory, memory_id="default").run(role or "no role")
     assert [[message.text for message in messages] for messages in model.requests] == [
         ["You are a poet.", "a poet"],
         ["You are a clerk.", "a poet", "one", "a clerk"],
         ["You are a clerk.", "a poet", "one", "a clerk", "two", "a clerk"],
-        ["a poet", "one", "a clerk", "two", "a clerk", "three", "nobody"],
+        ["a poet", "one", "a clerk", "two", "a clerk", "three", "no role"],
     ]
     assert {message.role for message in memory.load("default")} == {"user", "assistant"}
 

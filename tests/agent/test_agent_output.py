@@ -28,7 +28,7 @@ class Person:
 
 @dataclass
 class Defaults:
-    name: str = "nobody"
+    name: str = "unnamed"
 
 
 class Model(pydantic.BaseModel):

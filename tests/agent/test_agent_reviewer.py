@@ -53,7 +53,7 @@ def stream(agent):
 @pytest.mark.parametrize(
     "run", [lambda agent: agent.run_sync("go"), lambda agent: asyncio.run(agent.run("go")), stream]
 )
-def test_raises_before_the_model_is_asked_if_nobody_can_approve(run, tools):
+def test_raises_before_the_model_is_asked_without_a_reviewer(run, tools):
     model = make_model()
     with pytest.raises(ToolConfigurationError) as raised:
         run(Agent(model, tools))

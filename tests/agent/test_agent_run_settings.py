@@ -50,7 +50,7 @@ async def test_a_run_can_use_another_model_and_other_tools():
     assert [each.name for each in own.asked[0].specifications] == ["add"]
 
 
-async def test_the_settings_of_a_run_are_added_to_those_of_the_agent():
+async def test_the_settings_of_a_run_are_added_to_the_agents_settings():
     model = ScriptedModel(["one", "two"])
     agent = Agent(model, settings={"temperature": 0, "seed": 7})
     await agent.run("go", settings={"temperature": 1, "top_p": 0.5})

@@ -171,14 +171,14 @@ async def test_review_timeout_has_no_decision_event():
         try:
             await deploy.arequest_approval("Really?", timeout=0.01, on_timeout=OnTimeout.FAIL)
         except ReviewTimeoutError:
-            return "nobody"
-        return "somebody"
+            return "expired"
+        return "answered"
 
     agent = Agent(ScriptedModel([ToolCall("deploy"), "x"]), [deploy], review=AutoApprove(delay=60))
     events = await collect_events(agent)
     kinds = [type(event) for event in events]
     assert (ReviewRequested in kinds, ReviewDecided in kinds) == (True, False)
-    assert told(events[-1].result.messages) == ["nobody"]
+    assert told(events[-1].result.messages) == ["expired"]
 
 
 async def test_nested_agent_events_are_streamed():

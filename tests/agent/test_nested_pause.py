@@ -297,7 +297,7 @@ class TestWhereItCannotPause:
             make_agent([ToolCall("delegate", {"input": "go"})], delegate).run_sync("go")
         assert model.requests == []
 
-    def test_an_agent_that_a_function_runs_inside_of_an_agent_is_refused(self):
+    def test_an_agent_that_a_function_runs_inside_an_agent_is_refused(self):
         @tool
         async def delegate(input: str) -> str:
             clerk = Agent(ScriptedModel([pay(5)]), [Shop()]).as_tool("teller", "Pays")

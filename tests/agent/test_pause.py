@@ -633,7 +633,7 @@ class TestBudgets:
         assert (final.stop_reason, sorted(shop.done)) == ("max_iterations", [("pay", 5), ("pay", 6)])
         assert texts(final)[2].startswith("STOP")
 
-    def test_the_time_before_the_pause_counts_and_that_of_the_pause_does_not(self):
+    def test_the_time_before_the_pause_counts_and_the_pause_does_not(self):
         agent = make_agent([pay(5), "done"], max_seconds=600)
         first = agent.run_sync("go")
         values = json.loads(first.paused.to_json())
@@ -642,7 +642,7 @@ class TestBudgets:
         late = agent.run_sync(spent, decisions=decide(first, Continue()))
         assert (late.stop_reason, texts(late)[0][:5]) == ("max_seconds", "STOP:")
 
-    def test_a_run_that_is_resumed_inside_of_another_has_its_deadline(self):
+    def test_a_run_that_is_resumed_inside_another_has_its_deadline(self):
         inner = make_agent([pay(5), "done"], max_seconds=600)
         first = inner.run_sync("go")
         deadlines = []
@@ -803,7 +803,7 @@ class TestWhereItCannotPause:
         first = agent.run_sync("go")
         assert agent.run_sync(store(first.paused), decisions=decide(first, Continue())).text == "done"
 
-    def test_a_reviewer_that_hides_it_raises_inside_of_calls(self):
+    def test_a_reviewer_that_hides_it_raises_inside_calls(self):
         class Hidden:
             async def review(self, request):
                 return await PauseReview().review(request)

@@ -84,13 +84,13 @@ def test_tokens_written_to_the_cache_have_their_own_price():
     assert Prices(2, 8).cost(usage) == 2
 
 
-def test_a_passed_price_replaces_that_of_the_list_in_all_tiers():
+def test_a_passed_price_replaces_the_list_price_in_all_tiers():
     prices = Prices.for_model("openai:stairs", output=7, cached=0, cache_write=5)
     assert prices == Prices(1.0, 7, 0, 5, tiers={100_000: Prices(1.0, 7, 0, 5), 200_000: Prices(2.0, 7, 0, 5)})
     assert Prices.for_model("openai:plain", input=3).input == 3
 
 
-def test_prices_are_those_of_today():
+def test_prices_are_valid_today():
     assert datetime.now(UTC).date() < TOMORROW
     assert Prices.for_model("openai:rising") == Prices(1.0, 1.0)
 
@@ -135,7 +135,7 @@ def test_rejects_tiers_that_are_not_prices(tiers):
         Prices(1, 1, tiers=tiers)
 
 
-def test_rejects_a_negative_price_in_place_of_that_of_the_list():
+def test_rejects_a_negative_price_in_place_of_the_list_price():
     with pytest.raises(ToolDefinitionError, match="Prices output must be a number >= 0, not -1"):
         Prices.for_model("openai:plain", output=-1)
 

@@ -672,7 +672,7 @@ async def test_questions_to_a_reviewer_are_shown(decision, word):
     assert shown == ["data-review-requested", "data-review-decided"]
 
 
-async def test_events_inside_of_calls_are_not_shown():
+async def test_events_inside_calls_are_not_shown():
     inner = agent_of(SUM, "3").as_tool("inner", "Adds")
     outer = agent_of(ToolCall("inner", {"input": "x"}, "c9"), "Done", tools=[inner])
     assert "call_started" not in kinds(await sse_of(outer), "kind")
@@ -815,7 +815,7 @@ def test_rejects_a_ping_that_is_not_a_number_of_seconds():
         sse(agent_of("Rome").stream("go"), ping=0)
 
 
-async def test_line_breaks_and_control_characters_stay_inside_of_an_event():
+async def test_line_breaks_and_control_characters_stay_inside_an_event():
     text = "a\n\ndata: {}\r\n\u2028\x00 \ud800 é"
     payloads = await sse_of(agent_of(text))
     assert payloads[-1]["text"].startswith("a\n\ndata: {}\r\n\u2028\x00")

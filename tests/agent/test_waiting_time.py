@@ -67,7 +67,7 @@ async def test_waiting_for_a_person_takes_no_time_of_the_run(clock, tmp_path, jo
 
 
 @pytest.mark.parametrize("max_seconds", [6, None])
-def test_the_deadline_of_a_parked_question_is_that_of_its_tool(tmp_path, store, max_seconds):
+def test_a_parked_question_has_the_deadline_of_its_tool(tmp_path, store, max_seconds):
     with park(tmp_path) as runs:
         agent = clerk(runs, [make_pay()], PAY, "Done.", review=QueueReview(store, poll=0.01), max_seconds=max_seconds)
         do_until_parked(agent)

@@ -691,7 +691,7 @@ def shop(document=None, **settings):
 
 
 class TestNames:
-    def test_are_those_of_the_document(self):
+    def test_come_from_the_document(self):
         assert [each.name for each in shop()] == FULL_NAMES
 
     def test_can_be_short(self):
@@ -710,7 +710,7 @@ class TestNames:
         assert shop(rename={"list_pets_pets_get": "pets"})[0].name == "pets"
         assert [each.name for each in shop(rename=str.upper)] == [name.upper() for name in FULL_NAMES]
 
-    def test_are_chosen_by_those_of_the_document(self):
+    def test_are_chosen_by_the_names_in_the_document(self):
         (only,) = shop(only=["list_pets_pets_get"], rename={"list_pets_pets_get": "pets"})
         assert only.name == "pets"
 

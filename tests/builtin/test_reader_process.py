@@ -135,7 +135,7 @@ def test_processes_of_another_process_are_not_used(pool, monkeypatch):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_forked_process_does_not_use_those_of_its_parent(pool):
+def test_forked_process_does_not_use_the_readers_of_its_parent(pool):
     warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads is what this is about
     asyncio.run(run(pool, b"hello"))
     child = os.fork()

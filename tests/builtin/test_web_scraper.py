@@ -16,7 +16,7 @@ from toolsemble.builtin._web_scraper import READERS, Article, Page, extract, ext
 
 pytestmark = pytest.mark.slow
 
-WORDS = "This is a paragraph of the story that goes on for quite some while, so that nobody takes it for a menu."
+WORDS = "This is a paragraph of the story that goes on for quite some while, so that it is not taken for a menu."
 PAGE = f"""<!DOCTYPE html><html><head><title>Rain in Rome</title><script>alert("script")</script></head><body>
 <nav><ul><li><a href="/">Home</a></li><li><a href="/about">About us</a></li></ul></nav>
 <article><h1>Rain in Rome</h1><p>{WORDS} There is <a href="/more?x=1">more to read</a> and <b>bold</b> text.</p>

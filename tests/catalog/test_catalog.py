@@ -368,7 +368,7 @@ def test_what_is_found_beyond_the_budget_is_offered_in_its_shortest_form():
 
 
 def test_the_search_is_never_hidden_by_tools_of_the_same_name():
-    with pytest.raises(ToolDefinitionError, match="'find_tools' is that of the search"):
+    with pytest.raises(ToolDefinitionError, match="'find_tools' is reserved for the search"):
         Catalog([make_tool("find_tools", "Find tools")])
 
 
@@ -420,7 +420,7 @@ def test_a_ranking_that_is_not_a_list_is_refused(ranked):
 
 
 def test_a_catalog_in_a_catalog_is_refused_with_the_way_out():
-    with pytest.raises(ToolDefinitionError, match="A Catalog in a Catalog has one, too: pass its tools in place of it"):
+    with pytest.raises(ToolDefinitionError, match="A Catalog in a Catalog has one, too: pass its tools instead"):
         Catalog([Catalog(DESK, budget=BUDGET)]).box()
 
 
@@ -535,7 +535,7 @@ def test_what_is_not_a_tool_is_refused_with_its_place(tools, message):
         Catalog(tools)
 
 
-def test_a_hidden_tool_that_nobody_can_approve_is_reported_before_the_model_is_asked():
+def test_a_hidden_tool_without_a_reviewer_is_reported_before_the_model_is_asked():
     gated = make_tool("wipe", "Wipe the disk", requires_approval=True)
     model = Watching(["Done."])
     with pytest.raises(ToolConfigurationError, match="Tool 'wipe' requires approval"):

@@ -171,7 +171,7 @@ def test_a_synonym_stands_for_a_word():
     assert found(Catalog([make("film_info", "Show a film")]), "movie") == ["film_info"]
 
 
-def test_parameters_inside_of_parameters_are_searched():
+def test_nested_parameters_are_searched():
     nested = {
         "properties": {
             "order": {

@@ -64,7 +64,7 @@ def test_an_async_function_of_the_run_is_awaited():
     assert [each.name for each in catalog.search("later")] == ["later"]
 
 
-async def test_a_box_can_be_made_inside_of_an_event_loop():
+async def test_a_box_can_be_made_inside_an_event_loop():
     async def find(run):
         return [make("later")]
 

@@ -401,7 +401,7 @@ def test_file_is_not_a_model(bot, run_cli):
     assert run_cli("ask", "q", "-m", path) == (2, "", message)
 
 
-def test_cached_tokens_and_those_of_reasoning_are_shown(bot, run_cli, tmp_path):
+def test_cached_tokens_and_reasoning_tokens_are_shown(bot, run_cli, tmp_path):
     path = tmp_path / "counted.py"
     path.write_text(
         "from toolsemble.models import ScriptedModel, TokenUsage\n"

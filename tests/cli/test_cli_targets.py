@@ -135,7 +135,7 @@ def test_several_targets_make_one_toolbox():
         ("calculator:x", "calculator takes no setting, but was given 'x'"),
         ("file_read", "file_read needs a setting: write file_read:DIR, such as file_read:."),
         ("file_read:nowhere", "base_dir must be a directory that exists, not 'nowhere'"),
-        ("web_search:nobody", "provider must have a method search"),
+        ("web_search:unknown", "provider must have a method search"),
         ("broken", "'broken' cannot be loaded: ZeroDivisionError: division by zero"),
         ("broken.py", "'broken.py' cannot be loaded: ZeroDivisionError: division by zero"),
         ("ending", "'ending' cannot be loaded: it raised SystemExit while it was loaded"),

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 PROGRAMS = sorted(EXAMPLES.glob("*.py"))
-NOBODY = "standard input is not a terminal, so no reviewer can be asked"
+NO_TERMINAL = "standard input is not a terminal, so no reviewer can be asked"
 PAGE = ROOT / "docs" / "examples.md"
 
 SAID = {
@@ -193,7 +193,7 @@ class TestFileOrganizer:
 
     def test_moves_nothing_without_a_terminal(self, folder):
         output, errors = run("file_organizer.py", "--model", "scripted", str(folder))
-        assert output[1:4] == [f"Error: Rejected by reviewer: {NOBODY}"] * 3
+        assert output[1:4] == [f"Error: Rejected by reviewer: {NO_TERMINAL}"] * 3
         assert errors.count("'move_file' is refused") == 3
         assert list_files(folder) == list(self.NAMES)
 
@@ -324,7 +324,7 @@ def test_approval_example_rejects_calls_without_a_terminal():
     assert output == [
         "(would delete cache/old.bin and everything in it)",
         "Error: Rejected by reviewer: denied by rule 2 for '*'",
-        f"Error: Rejected by reviewer: {NOBODY}",
+        f"Error: Rejected by reviewer: {NO_TERMINAL}",
     ]
     assert errors.count("'delete_file' is refused") == 1
 

@@ -46,7 +46,7 @@ def test_a_body_runs_as_a_task_with_its_context(client):
     ]
 
 
-def test_resources_of_a_tool_are_those_of_the_task(client):
+def test_the_task_has_the_resources_of_its_tool(client):
     heavy = tool(effects="read", cpus=2, gpus=1, memory=2**20)(look.__wrapped__)
     found = Toolbox([heavy], executor=executor(client)).execute(ToolCall("look", {"order": 1}))
     assert found.result.structured_output[2] == {"CPU": 2, "GPU": 1, "MEMORY": 2**20}

@@ -84,7 +84,7 @@ async def test_cancelling_from_a_worker_cancels_the_run_at_once(setup):
     await wait_for(lambda: setup.engine.waiting("pay-10"))
     await setup.engine.cancel("pay-10")
     assert setup.runs.journal.find("pay-10").state == "cancelled"
-    await setup.engine.begin("none-2", "nobody", "go")
+    await setup.engine.begin("none-2", "unknown", "go")
     await setup.engine.cancel("none-2")  # it may never have begun
 
 

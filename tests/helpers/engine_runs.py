@@ -125,6 +125,6 @@ async def check_failures(engine):
         await engine.result("fail-1")
     await engine.begin("fail-1", "failing", "go")
     assert (await engine.result("fail-1")).text == "It works again."
-    await engine.begin("none-1", "nobody", "go")
-    with pytest.raises(AgentExecutionError, match="This worker has no agent 'nobody'; it has clerk, hanging"):
+    await engine.begin("none-1", "unknown", "go")
+    with pytest.raises(AgentExecutionError, match="This worker has no agent 'unknown'; it has clerk, hanging"):
         await engine.result("none-1")

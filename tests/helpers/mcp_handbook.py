@@ -44,7 +44,7 @@ def reply(tone: Literal["kind", "keen", "cold"] = "kind") -> list:
 async def ask() -> str:
     """Asks the user for a name."""
     form = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
-    return f"Write to {(await elicit('Who?', form) or {}).get('name', 'nobody')}."
+    return f"Write to {(await elicit('Who?', form) or {}).get('name', 'no one')}."
 
 
 def fail() -> str:

@@ -193,7 +193,7 @@ def call_internal(number, text):
 
 
 def call_unknown_answers(number, text):
-    say(9999, "nobody asked")
+    say(9999, "not asked for")
     write({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 77, "progress": 1}})
     say(number, "known")
     say(number, "twice")

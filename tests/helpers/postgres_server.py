@@ -48,7 +48,7 @@ class PostgresServer:
         self._programs, self._user = programs, None
         if os.geteuid() == 0:  # which Postgres refuses to run as
             names = {entry.pw_name for entry in pwd.getpwall()}
-            self._user = "postgres" if "postgres" in names else "nobody"
+            self._user = "postgres" if "postgres" in names else "nobody"  # the Unix account
             shutil.chown(folder, self._user)
             if WHEEL in str(programs):  # that user may not be allowed to go there
                 site = programs.parent.parent.parent

@@ -61,7 +61,7 @@ def test_export_takes_a_toolbox(module):
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_export_raises_if_nobody_can_be_asked(module):
+def test_export_raises_without_a_reviewer(module):
     with pytest.raises(ToolConfigurationError, match="'pay' requires approval but no ReviewHandler is configured"):
         module.export(Toolbox([pay]))
     with pytest.raises(ToolConfigurationError, match="PauseReview can pause the runs of an Agent only"):

@@ -209,7 +209,7 @@ def test_a_run_without_a_checkpointer_is_refused_before_a_body_runs():
     assert shop.ran == []
 
 
-def test_refuses_steps_that_ask_inside_of_a_pipeline():
+def test_refuses_steps_that_ask_inside_a_pipeline():
     @tool(requires_approval=True)
     def pay(input: str) -> str:
         """Pay."""
@@ -244,7 +244,7 @@ async def test_a_call_that_comes_twice_with_one_id_runs_once():
     assert sorted(shop.ran) == [("milk", 1), ("tea", 3, 1.0)]
 
 
-def test_an_answer_to_a_question_that_nobody_knows_is_not_used(monkeypatch):
+def test_an_answer_to_an_unknown_question_is_not_used(monkeypatch):
     saver, shop = InMemorySaver(), Shop()
     graph(exported(Shop()), [TEA], checkpointer=saver).invoke(ASK, THREAD)
     monkeypatch.setattr("toolsemble.interop.langchain.Place.find_shown", lambda place, checkpoint: [])

@@ -68,7 +68,7 @@ def test_a_file_of_the_servers_is_a_failure():
     assert "a file of OpenAI's servers (file_1)" in reply.text
 
 
-async def test_a_call_that_nobody_approved_does_not_run():
+async def test_a_call_without_approval_does_not_run():
     log = []
     [exported] = openai_agents.export(new_box(log), approval="theirs")
     output = await exported.on_invoke_tool(new_context(), '{"order": 7}')
@@ -99,7 +99,7 @@ async def test_calls_without_a_gate_do_not_ask():
     assert exported.needs_approval is False
 
 
-async def test_the_run_is_that_of_the_trace():
+async def test_the_run_has_the_id_of_the_trace():
     @tool
     def show(context: ToolContext) -> str:
         """Show the run."""

@@ -283,7 +283,7 @@ async def test_a_question_in_the_middle_of_a_body_fails():
 
 def test_rejects_another_way_of_approval():
     with pytest.raises(ToolConfigurationError, match='approval must be "ours" or "theirs"'):
-        export_one(order, approval="nobody")
+        export_one(order, approval="unknown")
 
 
 def test_results_of_adopted_tools_are_read():

@@ -56,7 +56,7 @@ def test_a_run_that_is_killed_between_turns_continues_there(runs):
     assert [record.reply.text for record in result.tool_calls] == ['{"order":7,"price":5}', "refunded 7"]
 
 
-def test_the_result_of_a_killed_run_is_that_of_an_undisturbed_one(runs, tmp_path):
+def test_a_killed_run_has_the_result_of_an_uninterrupted_run(runs, tmp_path):
     replies = [LOOK, [REFUND, ToolCall("look", {"order": 8})], "Done."]
     for turn in range(3):
         stopped = [Killed if index == turn else reply for index, reply in enumerate(replies)]

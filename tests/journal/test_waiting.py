@@ -488,7 +488,7 @@ async def stop_while_announcing(agent, review):
     await asyncio.wait([task])
 
 
-async def test_a_question_that_nobody_was_told_of_is_announced_by_the_next_process(tmp_path, store, pay):
+async def test_a_question_without_an_announcement_is_announced_by_the_next_process(tmp_path, store, pay):
     review = SlowlyAnnouncing(store)
     with park(tmp_path) as runs:
         agent = clerk(runs, [pay], PAY, "Done.", review=review)

@@ -360,7 +360,7 @@ async def test_too_long_conversation_loses_oldest_turns(endless):
         await Agent(model).run("q" * 3000)
 
 
-async def test_context_is_limited_to_that_of_model(tmp_path):
+async def test_context_is_limited_by_the_model(tmp_path):
     model = LocalModel(write_model(tmp_path / "small.gguf", SAYS, context=512), threads=1)
     with pytest.raises(ModelError, match=r"takes \d+ tokens of 384; offer fewer tools"):
         await model.reply(make_request("hello", WEATHER))

@@ -144,7 +144,7 @@ def test_a_tool_taken_before_a_change_fails(place):
     assert f"review it with: toolsemble lock '{place.target}'" in failed
 
 
-def test_nobody_is_asked_about_a_call_that_the_lock_refuses(place):
+def test_the_reviewer_is_not_asked_about_a_call_that_the_lock_refuses(place):
     asked = []
     place.pin(ECHO, CHANGE)
     with place.client() as client:
@@ -403,7 +403,7 @@ def test_the_command_pins_a_server_and_finds_its_changes(place, capsys, monkeypa
     assert "toolsemble.lock differs" in shown.err
 
 
-def test_the_command_pins_the_tools_of_a_server_in_a_toolbox_as_those_of_the_server(place, tmp_path, capsys):
+def test_the_command_pins_the_tools_of_a_server_in_a_toolbox_under_the_server(place, tmp_path, capsys):
     place.show(ECHO)
     (tmp_path / "shop_of_a_server.py").write_text(
         "from toolsemble import Toolbox\nfrom toolsemble.mcp import MCPClient\n"

@@ -156,7 +156,7 @@ def test_a_server_may_ask_ten_questions_during_one_call(plain, caplog):
     assert caplog.text.count("plain asked more than 10 questions during one call; the rest are declined") == 2
 
 
-def test_a_server_that_asks_although_nobody_can_be_asked_is_declined(plain, modern):
+def test_a_server_that_asks_without_a_reviewer_is_declined(plain, modern):
     with plain() as client:
         assert json.loads(call(client, "ask_in_turn", text="2").output) == ["decline"] * 2
 

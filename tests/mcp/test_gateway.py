@@ -211,7 +211,7 @@ async def test_a_toolbox_is_served_beside_other_targets(build):
             assert await names(client) == ["calculator", "now", "later"]
 
 
-async def test_options_are_added_to_those_of_the_file(build, folder):
+async def test_options_are_added_to_the_options_in_the_file(build, folder):
     entry = {"command": sys.executable, "args": [HANDBOOK]}
     (folder.parent / "mcp.json").write_text(json.dumps({"servers": {"more": entry}}))
     app = build(
@@ -367,7 +367,7 @@ async def test_limits_of_the_gateway_hold_for_all_tools(build, folder):
             assert (await client.call_tool("now", {})).is_error
 
 
-async def test_options_of_a_server_are_those_of_a_client(build):
+async def test_a_server_takes_the_options_of_a_client(build):
     app = build(
         server(
             only=["find_*"], prefix="shop_", timeout=30, connect_timeout=25.5, trust_hints=True, approve=["find_*"],
@@ -446,7 +446,7 @@ async def test_questions_of_a_prompt_reach_the_user_of_the_client(build, era):
     with run_app(build(server() + HTTP)) as url:
         async with connect(url, era, elicitation_callback=answer) as client:
             (message,) = (await client.get_prompt("handbook_ask")).messages
-            assert message.content.text == "Write to nobody."
+            assert message.content.text == "Write to no one."
     assert "Who?" in asked[0]
 
 

@@ -373,7 +373,7 @@ async def test_a_call_whose_client_does_not_come_back_ends_as_rejected(monkeypat
     assert disk.deleted == []
 
 
-async def test_a_call_that_nobody_comes_back_for_cannot_ask_again(monkeypatch):
+async def test_a_call_that_its_client_abandons_cannot_ask_again(monkeypatch):
     monkeypatch.setattr(parking, "SECONDS", 0.05)
     decisions, ended = [], threading.Event()
 

@@ -87,7 +87,7 @@ async def test_a_call_without_progress_reports_none(era):
     assert reports == []
 
 
-async def test_progress_that_nobody_asked_for_is_not_sent(era):
+async def test_progress_is_not_sent_without_a_request_for_it(era):
     async with serve_http(Toolbox([climb]), era) as client:
         assert text_of(await client.call_tool("climb", {"fractions": [0.5]})) == "done"
 
@@ -225,7 +225,7 @@ async def test_an_idempotent_call_takes_effect_once(era, tmp_path):
     assert (texts, orders) == (["ordered tea"] * 2, ["tea"])
 
 
-async def test_a_missing_reviewer_inside_of_a_tool_keeps_its_secrets(era):
+async def test_a_missing_reviewer_inside_a_tool_keeps_its_secrets(era):
     inner = Toolbox([climb], approve=["climb"], review=None)
 
     @tool

@@ -423,7 +423,7 @@ WHOLE = [
         ),
     ),
     (
-        message({"type": "thinking", "thinking": "nobody signed this"}, text("Rome")),
+        message({"type": "thinking", "thinking": "without a signature"}, text("Rome")),
         ChatReply("Rome", (), TokenUsage(9, 3)),
     ),
     (

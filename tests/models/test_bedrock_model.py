@@ -537,7 +537,7 @@ async def test_stream_yields_chunks_as_received(bedrock):
             delta(1, toolUse={"input": '{"a": '}),
             delta(3, toolUse={"input": ""}),
             delta(1, toolUse={"input": "not JSON"}),
-            delta(7, toolUse={"input": "of nobody"}),
+            delta(7, toolUse={"input": "of no call"}),
             stop_block(1),
             stop_block(3),
             stop("tool_use"),

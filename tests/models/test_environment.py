@@ -243,8 +243,8 @@ def test_model_named_in_the_environment_takes_precedence(monkeypatch, caplog):
 
 def test_unknown_model_in_environment_is_an_error(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
-    monkeypatch.setenv("TOOLSEMBLE_CHAT_MODEL", "nobody:nothing")
-    with pytest.raises(ToolConfigurationError, match="Unknown model 'nobody:nothing'"):
+    monkeypatch.setenv("TOOLSEMBLE_CHAT_MODEL", "unknown:nothing")
+    with pytest.raises(ToolConfigurationError, match="Unknown model 'unknown:nothing'"):
         Agent()
 
 

@@ -58,7 +58,7 @@ def test_masks_a_short_key_as_a_word_only(key, text, said):
     assert str(caught.value) == said
 
 
-def test_error_with_a_short_key_inside_of_words_is_unchanged():
+def test_error_with_a_short_key_inside_words_is_unchanged():
     raised = ModelError("Incorrect API key provided")
     with pytest.raises(ModelError) as caught, mask_keys_in_errors(lambda: ["k"]):
         raise raised

@@ -437,7 +437,7 @@ async def test_call_without_id_is_accepted(server):
 
 async def test_other_choices_and_malformed_chunks_are_skipped(server):
     odd = [
-        delta(index=1, content="nobody asked"),
+        delta(index=1, content="not asked for"),
         delta(content=[None, {"type": 7}, {"type": "text"}, {"type": "text", "text": "Ro"}]),
         delta(content=7, tool_calls=7),
         {"choices": "none"},

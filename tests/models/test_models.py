@@ -102,7 +102,7 @@ def test_structured_output_is_not_serialized():
     assert message_from_json(message_to_json(ToolMessage(reply))) == make_reply(CALL, "text")
 
 
-@pytest.mark.parametrize("text", ["", "[]", "null", "{}", '{"role": "nobody"}', '{"role": "user"}', '{"role": []}'])
+@pytest.mark.parametrize("text", ["", "[]", "null", "{}", '{"role": "unknown"}', '{"role": "user"}', '{"role": []}'])
 def test_invalid_message_json_is_rejected(text):
     with pytest.raises(ValueError, match="This is not a message"):
         message_from_json(text)
@@ -464,7 +464,7 @@ def test_model_object_is_returned_unchanged():
     ("source", "problem"),
     [
         ("", "Unknown model ''"),
-        ("nobody:nothing", "Unknown model 'nobody:nothing'"),
+        ("unknown:nothing", "Unknown model 'unknown:nothing'"),
         (7, "7 is not a ChatModel; pass an object with the methods reply and stream"),
         (ScriptedModel, "is not a ChatModel"),
     ],
@@ -479,7 +479,7 @@ def test_model_name_is_resolved_by_prefix(monkeypatch):
     monkeypatch.setitem(sys.modules, "toolsemble.models.echo._model", SimpleNamespace(model_from_name=operator.concat))
     assert model_of("echo:text:more") == "echotext:more"  # what it makes of both parts is its own matter
     with pytest.raises(ToolConfigurationError, match=r"known providers: .*echo"):
-        model_of("nobody")
+        model_of("unknown")
 
 
 @pytest.mark.parametrize(

@@ -446,7 +446,7 @@ def test_inline_must_be_true_to_be_inline():
 def test_no_events_outside_of_calls():
     seen = []
     Toolbox([Echo()], sinks=[seen.append])
-    tell("nobody hears this")
+    tell("outside of calls")
     assert seen == []
 
 

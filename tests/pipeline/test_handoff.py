@@ -751,13 +751,13 @@ def test_branches_have_return_types():
 def holder_of_results(takeint: int, a_hit: Hit, nothing: str) -> None: ...
 
 
-def test_return_type_of_pipeline_is_that_of_last_step():
+def test_pipeline_has_the_return_type_of_its_last_step():
     inner = ToolPipeline("inner", "", [Echo(), an_integer])
     with pytest.raises(ToolDefinitionError, match="Step 'inner' returns int, but step 'two' takes"):
         inner | two
 
 
-def test_return_type_of_class_is_that_of_run():
+def test_class_has_the_return_type_of_its_run_method():
     class Counted(Tool):
         name = "counted"
         description = ""

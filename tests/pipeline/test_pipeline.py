@@ -294,7 +294,7 @@ def test_unknown_setting_is_rejected():
 # --- what a model sees
 
 
-def test_schema_is_that_of_first_step():
+def test_pipeline_has_the_schema_of_its_first_step():
     @tool
     def search(query: str, limit: int = 3) -> str:
         """Search."""

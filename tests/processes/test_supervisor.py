@@ -120,7 +120,7 @@ def test_children_are_found_although_a_thread_ends_while_it_is_looked_at(monkeyp
         assert child.pid in supervisor.descendants(os.getpid())
 
 
-def test_ended_processes_and_those_of_other_users_are_skipped(monkeypatch):
+def test_ended_processes_and_processes_of_other_users_are_skipped(monkeypatch):
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         pass
     assert supervisor.kill([ended.pid])

@@ -145,13 +145,13 @@ def test_command_line_lists_new_provider(fork):
 
 
 def test_unknown_provider_error_lists_known_providers():
-    problem = f"^Unknown provider 'nobody'; known are {', '.join(PROVIDERS)}$"
+    problem = f"^Unknown provider 'unknown'; known are {', '.join(PROVIDERS)}$"
     with pytest.raises(ValueError, match=problem):
-        Toolbox([]).to_provider("nobody")
+        Toolbox([]).to_provider("unknown")
     with pytest.raises(ValueError, match=problem):
-        ToolCall.from_provider("nobody", {})
+        ToolCall.from_provider("unknown", {})
     with pytest.raises(ValueError, match=problem):
-        ToolReply(ToolCall("now"), ToolResult.success("noon")).to_provider("nobody")
+        ToolReply(ToolCall("now"), ToolResult.success("noon")).to_provider("unknown")
 
 
 @pytest.mark.parametrize("provider", PROVIDERS.values(), ids=PROVIDERS)

@@ -127,7 +127,7 @@ def test_old_and_new_name_of_a_run_setting_are_not_taken_together():
         make_agent().run_sync("go", max_tool_calls=2, max_iterations=2)
 
 
-def test_none_for_the_old_name_of_a_run_setting_means_that_of_the_agent():
+def test_none_for_the_old_name_of_a_run_setting_means_the_agents_setting():
     assert count_calls(make_agent(max_tool_calls=1).run_sync("go", max_iterations=None)) == (1, "max_iterations")
 
 

@@ -227,7 +227,7 @@ def test_gate_without_any_reviewer_is_a_configuration_error():
     assert RAN == []
 
 
-def test_gate_without_a_reviewer_uses_that_of_the_nested_agent():
+def test_gate_without_a_reviewer_uses_the_nested_agents_reviewer():
     within = Reviewer(ExitEarly("no"))
     assert (
         run_helper(Toolbox([make_agent_tool(DELETE, review=within)], approve=["del*"]))

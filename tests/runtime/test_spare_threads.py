@@ -13,7 +13,7 @@ from helpers.wait import until
 from toolsemble import Toolbox, ToolCall, tool
 from toolsemble._runtime.threads import JobFuture, SpareThreads, _SpareThread
 
-user = ContextVar("user", default="nobody")
+user = ContextVar("user", default="unset")
 
 
 def count_idle(threads):

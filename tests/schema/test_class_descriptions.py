@@ -111,7 +111,7 @@ def test_generated_and_inherited_docstrings_describe_nothing(kind):
     assert [schema.get("description") for schema in find_schemas(kind)] == [None] * 4
 
 
-def test_description_of_a_parameter_comes_before_that_of_its_class():
+def test_a_parameters_description_comes_before_its_class_description():
     @tool
     def go(to: Data) -> str:
         """Go.

@@ -138,8 +138,8 @@ def test_every_change_is_explained_once():
 
 
 def test_unknown_provider_error_lists_known_providers():
-    with pytest.raises(ValueError, match="Unknown provider 'nobody'; known are openai, anthropic, google"):
-        tool("f")(lambda: None).explain("nobody")
+    with pytest.raises(ValueError, match="Unknown provider 'unknown'; known are openai, anthropic, google"):
+        tool("f")(lambda: None).explain("unknown")
 
 
 def test_explain_supports_every_provider():

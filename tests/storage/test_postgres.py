@@ -254,7 +254,7 @@ class TestTransactions:
         assert names(database) == []
 
     @pytest.mark.parametrize(("held", "wanted"), [("a", "a"), (None, "a"), ("a", None), (None, None)])
-    def test_a_writer_waits_for_those_of_its_key_and_no_longer_than_it_may(self, opened, held, wanted):
+    def test_a_writer_waits_for_the_writers_of_its_key_until_its_timeout(self, opened, held, wanted):
         one, other = opened(), opened()
         with one.writing(key=held):
             with pytest.raises(TimeoutError, match=r"The list of names 'postgresql://.*' is busy"):

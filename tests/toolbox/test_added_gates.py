@@ -50,7 +50,7 @@ def test_the_settings_of_the_toolbox_stay():
     assert asked == ["delete"]
 
 
-def test_a_further_gate_holds_for_calls_inside_of_calls():
+def test_a_further_gate_holds_for_nested_calls():
     asked = []
     agent = Agent(ScriptedModel([ToolCall("delete", {"path": "a"}), "done"]), [delete])
     box = Toolbox([agent.as_tool("clerk", "A clerk")], review=reviewer(asked)).around(approve=["delete"])

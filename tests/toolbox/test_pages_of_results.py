@@ -66,7 +66,7 @@ def test_smaller_limit_applies(box, expected):
 
 async def test_limits_apply_to_parallel_calls():
     box = Toolbox([read, short], max_output=30)
-    calls = [ToolCall("read"), ToolCall("short"), ToolCall("nobody" * 20)]
+    calls = [ToolCall("read"), ToolCall("short"), ToolCall("unknown" * 20)]
     for replies in (box.execute_all(calls), await box.aexecute_all(calls)):
         assert [reply.limit for reply in replies] == [30, 20, 30]
     assert (await box.aexecute(calls[1])).limit == 20

@@ -39,11 +39,11 @@ class TestTools:
         assert list(box) == tools
         assert len(box) == 3
         assert "echo" in box
-        assert "nobody" not in box
+        assert "unknown" not in box
         assert box["echo"] is tools[1]
         assert repr(box) == "Toolbox(plain, echo, async_echo)"
         with pytest.raises(KeyError):
-            box["nobody"]
+            box["unknown"]
 
     async def test_toolbox_can_be_empty(self):
         box = Toolbox([])

@@ -415,7 +415,7 @@ class TestAListOfTools:
         assert box.names == ["read_docs", "file_read"]
         assert run(box, "read_docs", path="x.txt") == "hello"
 
-    def test_names_the_place_of_a_mistake_inside_of_lists(self):
+    def test_names_the_place_of_a_mistake_inside_lists(self):
         with pytest.raises(ToolDefinitionError) as refused:
             Toolbox([search, [count, [None, 5]]])
         assert str(refused.value).splitlines() == [

@@ -95,7 +95,7 @@ async def test_identical_calls_without_ids_get_separate_replies(how):
 @both_ways
 async def test_every_call_gets_a_reply_if_others_fail(how):
     box = Toolbox([Echo(), AsyncEcho(), Raising(ValueError("boom")), AsyncRaising(OSError("bang"), name="bang")])
-    names = ["echo", "raising", "nobody", "bang", "async_echo", "echo"]
+    names = ["echo", "raising", "unknown", "bang", "async_echo", "echo"]
     replies = await run_turn(box, [*(call(name) for name in names), ToolCall("echo", "no json")], how)
     assert [reply.is_error for reply in replies] == [False, True, True, True, False, False, True]
     assert [replies[index].text for index in (0, 1, 3, 4)] == ["hi", "Error: boom", "Error: bang", "hi"]
@@ -119,7 +119,7 @@ async def test_exceptions_are_raised_after_all_calls_have_ended(how, kind, error
 
     at_once = Function(lambda text: finished.append(text) or text, name="sync")
     box = Toolbox([kind(error), AsyncFunction(later), at_once])
-    calls = [call("function", "a"), call("raising"), call("sync", "b"), call("nobody")]
+    calls = [call("function", "a"), call("raising"), call("sync", "b"), call("unknown")]
     with pytest.raises(type(error)) as raised:
         await run_turn(box, calls, how)
     assert sorted(finished) == ["a", "b"]
@@ -443,9 +443,9 @@ def test_interrupted_turn_starts_no_queued_call(monkeypatch):
     with ThreadPoolExecutor(1) as pool:
         box = Toolbox([Function(run)], executor=pool, metrics=metrics)
         with pytest.raises(KeyboardInterrupt) as raised:
-            box.execute_all([call("function", "a"), call("function", "b"), call("nobody")])
+            box.execute_all([call("function", "a"), call("function", "b"), call("unknown")])
         opened.set()
-    assert ([reply.name for reply in raised.value.replies], began) == (["nobody"], ["a"])
+    assert ([reply.name for reply in raised.value.replies], began) == (["unknown"], ["a"])
     assert metrics.count("function", "error") == 2
 
 

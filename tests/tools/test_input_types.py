@@ -87,7 +87,7 @@ def test_arguments_become_an_object(kind, arguments):
         ('{"city": "Rome", "days": "many"}', "Invalid arguments for 'Data': days: expected an integer"),
     ],
 )
-def test_error_is_that_of_a_call(arguments, problem):
+def test_error_is_the_same_as_for_a_call(arguments, problem):
     with pytest.raises(ToolArgumentsError) as error:
         read_arguments(Data, arguments)
     assert str(error.value).startswith(problem)

@@ -26,7 +26,7 @@ from toolsemble import (
 )
 from toolsemble._engine.context import current_context, enter, leave
 
-current = contextvars.ContextVar("current", default="nobody's")
+current = contextvars.ContextVar("current", default="unset")
 
 
 class SilentError(Exception):

@@ -99,7 +99,7 @@ def test_a_run_that_fails_says_why(tmp_path):
 @pytest.mark.parametrize(
     ("body", "status"),
     [
-        ({"agent": "nobody", "prompt": "x", "chat": "c"}, 404),
+        ({"agent": "unknown", "prompt": "x", "chat": "c"}, 404),
         ({"agent": "clerk", "prompt": " ", "chat": "c"}, 400),
         ({"agent": "clerk", "prompt": "x"}, 400),
         ({"agent": "clerk", "prompt": 1, "chat": "c"}, 400),

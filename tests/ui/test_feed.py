@@ -156,7 +156,7 @@ def test_a_wrong_number_is_refused(desk, after):
     assert desk.refused("/api/feed", {"after": after}) == (400, "'after' must be the number of an event")
 
 
-def test_the_id_of_the_browser_comes_before_that_of_the_address(desk):
+def test_the_id_from_the_browser_comes_before_the_id_in_the_address(desk):
     answer = desk.client.get("/api/feed", params={"after": "0"}, headers={"last-event-id": "x"})
     assert answer.status_code == 400
 

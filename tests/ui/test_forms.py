@@ -133,7 +133,7 @@ def test_a_value_that_does_not_fit_comes_back_as_it_was(pair, value):
 @pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(objects(SCHEMAS))
-def test_fields_that_nobody_touched_are_absent(pair):
+def test_untouched_fields_are_absent(pair):
     schema, _ = pair
     value = read_form(build_form(schema))
     optional = schema["properties"].keys() - {*schema["required"]}

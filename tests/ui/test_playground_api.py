@@ -93,7 +93,7 @@ def test_a_call_returns_what_the_model_is_told(shop):
     assert shop.get("/api/run", id=reply["run_id"])["run"]["state"] == "done"  # it is in the history
 
 
-def test_text_is_read_as_that_of_a_model(shop):
+def test_text_is_read_like_a_models_arguments(shop):
     repaired = shop.post("/api/tool/call", name="find_order", text='{"order": "7"}')
     broken = shop.post("/api/tool/call", name="find_order", text="order seven")
     assert (repaired["text"][:8], len(repaired["repairs"])) == ("Order 7:", 1)
@@ -109,7 +109,7 @@ def test_a_form_is_sent_back_as_arguments(shop):
     assert shop.refused("/api/tool/call", body={"name": "echo", "form": {"kind": "strange"}})[0] == 400
 
 
-def test_a_dry_run_asks_nobody_runs_nothing_and_is_not_recorded(shop):
+def test_a_dry_run_does_not_ask_or_run_and_is_not_recorded(shop):
     reply = shop.post("/api/tool/call", name="refund", arguments=ui_shop.REFUND, dry_run=True)
     wrong = shop.post("/api/tool/call", name="refund", arguments={**ui_shop.REFUND, "amount": -1}, dry_run=True)
     assert (reply["is_error"], reply["dry_run"], "Refunded" in reply["text"]) == (False, True, False)

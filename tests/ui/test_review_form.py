@@ -79,6 +79,6 @@ def test_a_form_without_arguments_is_refused():
         write_edit(ReviewRequest("Pays", "pay", {"order": 7}), {"state": "unset"})
 
 
-def test_decisions_are_equal_whoever_made_them():
+def test_decisions_of_different_people_are_equal():
     assert Continue(person="ada") == Continue()
     assert repr(Edit("x", person="ada")) == "Edit(revised='x')"

@@ -91,6 +91,6 @@ def test_each_provider_shows_the_tool_and_what_is_lost():
 
 
 def test_a_provider_that_cannot_take_a_tool_says_why():
-    (view,) = view_providers(echo, ["nobody"])
+    (view,) = view_providers(echo, ["unknown"])
     assert (view.tools, view.notes) == ([], ())
-    assert view.problem.startswith("Unknown provider 'nobody'")
+    assert view.problem.startswith("Unknown provider 'unknown'")

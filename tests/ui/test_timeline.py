@@ -81,7 +81,7 @@ def test_a_run_that_waits_is_drawn_until_now(history):
     assert build_timeline(history, "r1").segments[-1].ended == 2.0
 
 
-def test_calls_are_inside_of_the_calls_around_them(history):
+def test_calls_are_inside_their_enclosing_calls(history):
     @tool
     def up(text: str) -> str:
         """Write in capitals."""
@@ -112,13 +112,13 @@ def test_calls_are_inside_of_the_calls_around_them(history):
     ]
 
 
-def test_a_call_inside_of_one_that_was_not_recorded_is_shown(history):
+def test_a_call_inside_an_unrecorded_call_is_shown(history):
     history.emit_all(call("a", 0.0, 1.0, parent="elsewhere"))
     assert [(each.name, each.level) for each in build_timeline(history, "r1").rows] == [("a", 0)]
     assert build_timeline(history, "r2").rows == ()
 
 
-def test_calls_inside_of_an_id_that_was_used_twice_are_shown_once(history):
+def test_calls_inside_a_duplicate_id_are_shown_once(history):
     history.emit_all([*call("a", 0.0, 1.0), *call("b", 0.0, 1.0, parent="a"), *call("a", 1.0, 2.0)])
     assert [each.name for each in build_timeline(history, "r1").rows] == ["a", "b", "a"]
 

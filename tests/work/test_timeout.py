@@ -202,7 +202,7 @@ def test_job_that_never_started_is_not_counted_as_abandoned(gate):
 
 
 def test_body_sees_the_callers_context_and_variables():
-    variable = contextvars.ContextVar("variable", default="nobody's")
+    variable = contextvars.ContextVar("variable", default="unset")
     token = variable.set("mine")
     try:
         made = Function(lambda _: (variable.get(), made.context.agent_role), timeout=LONG)

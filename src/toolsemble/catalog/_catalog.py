@@ -177,8 +177,8 @@ class Snapshot:
     def _check_name(self, name: str) -> None:
         if name == FIND_TOOLS:
             raise ToolDefinitionError(
-                f"The name '{FIND_TOOLS}' is that of the search of a catalog; rename the tool. A Catalog in a Catalog "
-                "has one, too: pass its tools in place of it"
+                f"The name '{FIND_TOOLS}' is reserved for the search of a catalog; rename the tool. A Catalog in a "
+                "Catalog has one, too: pass its tools instead"
             )
         if name in self.entries:
             raise ToolDefinitionError(

@@ -60,7 +60,7 @@ def found() -> ChatModel:
 def find_module(prefix: str) -> str | None:
     """Return the module that creates models for a name's prefix; None if there is none.
 
-    >>> find_module("gemini"), find_module("nobody")
+    >>> find_module("gemini"), find_module("unknown")
     ('toolsemble.models.google._model', None)
     """
     return next((module for known, module in _iterate_modules() if known == prefix), None)

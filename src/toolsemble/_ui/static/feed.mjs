@@ -1,6 +1,6 @@
 // The one stream of events of this browser: it reconnects, and continues after the last event that was seen. A browser
-// has only six connections to a server, so that of several tabs one has the stream, and passes on what comes; when it
-// is closed, the next one takes over. Where locks are not available, each tab has its own, and rests while it is hidden.
+// has only six connections to a server, so one of several tabs has the stream, and passes on its events; when it is
+// closed, the next one takes over. Where locks are not available, each tab has its own, and rests while it is hidden.
 const subscribers = new Set();
 const watchers = new Set();
 const canShare = "locks" in navigator && "BroadcastChannel" in window;

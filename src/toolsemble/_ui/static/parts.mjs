@@ -73,8 +73,8 @@ export const Toasts = () => {
   return html`<div role="status" aria-live="polite">${text && html`<div class="toast">${visible(text)}</div>`}</div>`;
 };
 
-// Keys for a page, unless somebody types into a field or holds a modifier. The latest actions count, also those of a
-// form that was changed by the key before.
+// Keys for a page, unless somebody types into a field or holds a modifier. The latest actions count, also in a form
+// that was changed by the key before.
 export const useKeys = (keys) => {
   const latest = useRef(keys);
   latest.current = keys;

@@ -62,7 +62,7 @@ class Caller:
         return self.client_id, None if issuer is None else str(issuer), self.subject
 
 
-_NOBODY = Caller()
+_ANONYMOUS = Caller()
 
 
 def current_caller() -> Caller:
@@ -75,7 +75,7 @@ def current_caller() -> Caller:
 
     token = get_access_token()
     if token is None:
-        return _NOBODY
+        return _ANONYMOUS
     return Caller(token.subject, token.client_id, tuple(token.scopes), MappingProxyType(dict(token.claims or {})))
 
 

@@ -53,7 +53,7 @@ const One = ({ id, me }) => {
       ${run.is_driven && html`<button disabled=${!me.may_operate} onClick=${() => act("take-over", "Taken from its process; it is queued")}>Take over</button>`}
       ${isOpen && html`<button class="danger" disabled=${!me.may_operate || !run.can_cancel} onClick=${() => act("cancel", "Cancelled")}>Cancel</button>`}`}>
     <${Problem} error=${error || run.error} />
-    <div class="card"><${Facts} of=${[["State", html`<${State} state=${run.state} />`], ["Agent", run.agent], ["Owner", run.is_driven ? run.owner : isOpen ? "nobody" : ""], ["Recorded", moment(run.created)], ["Changed", moment(run.updated)]]} /></div>
+    <div class="card"><${Facts} of=${[["State", html`<${State} state=${run.state} />`], ["Agent", run.agent], ["Owner", run.is_driven ? run.owner : isOpen ? "none" : ""], ["Recorded", moment(run.created)], ["Changed", moment(run.updated)]]} /></div>
     ${run.text && html`<div class="card"><h2>Answer</h2><${Markdown} text=${run.text} /></div>`}
     ${isOpen && !run.is_driven && !run.has_agent && html`<div class="banner info">To resume it here, start the server with a file that defines the agent ${visible(run.agent)}. A worker can do it, too.</div>`}
     <div class="card flush scroll-x"><table class="cards"><thead><tr><th>Place</th><th>Step</th><th>State</th><th>Arguments</th><th title="The time that the run had worked when the step was recorded">After</th><th><span class="hidden">Action</span></th></tr></thead>

@@ -1,4 +1,4 @@
-// Calls that began, and whose outcome nobody recorded: find out, then settle them.
+// Calls that began, and whose outcome was not recorded: find out, then settle them.
 import { html, useEffect, useState } from "../html.mjs";
 import { post, useGet } from "../api.mjs";
 import { subscribe } from "../feed.mjs";

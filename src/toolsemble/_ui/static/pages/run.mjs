@@ -92,7 +92,7 @@ const Finish = ({ event, state }) => {
   const { stop_reason: told, error_type: type, error } = event.values;
   // A run that waits, or was interrupted, may be cancelled without an event.
   const reason = state === "cancelled" && STOPPED[told] ? "cancelled" : told;
-  // That of the whole run is at the top of the page.
+  // The error of the whole run is at the top of the page.
   if (type) return event.parent_id ? html`<div class="banner bad">${visible(shortError(`${type}: ${error}`))}</div>` : null;
   return reason === "answer" ? null : html`<div class="small dim">${STOPPED[reason] ?? `Ended: ${visible(reason)}`}</div>`;
 };
