@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from toolsemble.models._message import UserMessage
     from toolsemble.review import ReviewDecision, ReviewHandler
     from toolsemble.review._gate import InheritedGate
-    from toolsemble.review._request import ReviewTerms
+    from toolsemble.review._terms import ReviewTerms
 
 LOGGER = logging.getLogger("toolsemble.tool")
 LOGGER.addHandler(logging.NullHandler())  # prints nothing if the program has not configured logging

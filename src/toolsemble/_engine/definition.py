@@ -27,7 +27,7 @@ from toolsemble._schema.masking import REDACTION
 from toolsemble._vocabulary.errors import ToolArgumentsError, ToolDefinitionError
 from toolsemble._vocabulary.result import ToolResult
 from toolsemble._vocabulary.specification import METHOD, ToolSpecification, check_name, is_method
-from toolsemble.review._request import TIMEOUT, OnTimeout
+from toolsemble.review._terms import TIMEOUT, OnTimeout
 
 if TYPE_CHECKING:
     from toolsemble._vocabulary.specification import Note

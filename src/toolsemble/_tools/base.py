@@ -35,7 +35,7 @@ from toolsemble._vocabulary.call import new_id, new_run_id
 from toolsemble._vocabulary.errors import ToolConfigurationError, ToolDefinitionError
 from toolsemble._vocabulary.result import ToolResult
 from toolsemble._vocabulary.specification import check_name
-from toolsemble.review._request import TIMEOUT, OnTimeout, ReviewTerms
+from toolsemble.review._terms import TIMEOUT, OnTimeout, ReviewTerms
 
 if TYPE_CHECKING:
     from toolsemble._engine.limits.cache import Cache

@@ -9,7 +9,7 @@ from toolsemble._engine.definition import ReturnBehavior
 from toolsemble._engine.limits.settings import LimitSettings, find_limits
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble._vocabulary.specification import read_metadata
-from toolsemble.review._request import OnTimeout
+from toolsemble.review._terms import OnTimeout
 
 if TYPE_CHECKING:
     from toolsemble._engine.limits.retries import Retries

@@ -31,7 +31,8 @@ from toolsemble._ui.form_schema import (
     resolve,
 )
 from toolsemble._vocabulary.serialization import compact_json
-from toolsemble.review._request import ReviewRequest, ReviewTiming
+from toolsemble.review._request import ReviewRequest
+from toolsemble.review._terms import ReviewTiming
 
 _PLAIN = (str, int, type(None))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from toolsemble._tools.base import Tool
 from toolsemble._vocabulary.errors import ExitEarlyError, ToolArgumentsError
 from toolsemble.review import Edit, ExitEarly, OnTimeout
-from toolsemble.review._request import TIMEOUT, check_terms
+from toolsemble.review._terms import TIMEOUT, check_terms
 
 
 class HumanInputTool(Tool):

@@ -13,7 +13,8 @@ from toolsemble._tools.toolbox.approval import check_pauses, replace_all_reviewe
 from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.errors import CallPausedError
 from toolsemble.review._pause import DecidedReview, PauseReview
-from toolsemble.review._request import Continue, Edit, ExitEarly, ReviewDecision, ReviewRequest, ReviewTiming, digest
+from toolsemble.review._request import Continue, Edit, ExitEarly, ReviewDecision, ReviewRequest, digest
+from toolsemble.review._terms import ReviewTiming
 
 CHANGED = "The arguments or the tool changed after the approval, which was not used; call the tool again"
 """The failure of a call that differs from the approved one."""

@@ -20,14 +20,12 @@ if TYPE_CHECKING:
         Continue as Continue,
         Edit as Edit,
         ExitEarly as ExitEarly,
-        OnTimeout as OnTimeout,
         Reject as Reject,
         ReviewDecision as ReviewDecision,
         Reviewer as Reviewer,
         ReviewEvent as ReviewEvent,
         ReviewHandler as ReviewHandler,
         ReviewRequest as ReviewRequest,
-        ReviewTiming as ReviewTiming,
     )
     from toolsemble.review._rules.remember import RememberReview as RememberReview
     from toolsemble.review._rules.rules import Rule as Rule, RulesReview as RulesReview
@@ -38,6 +36,7 @@ if TYPE_CHECKING:
         ReviewStore as ReviewStore,
         ReviewStoreProtocol as ReviewStoreProtocol,
     )
+    from toolsemble.review._terms import OnTimeout as OnTimeout, ReviewTiming as ReviewTiming
     from toolsemble.review._webhook import (
         WebhookMessage as WebhookMessage,
         WebhookReview as WebhookReview,
@@ -63,13 +62,11 @@ __getattr__, __dir__, __all__ = export_lazily(
             "Continue",
             "Edit",
             "ExitEarly",
-            "OnTimeout",
             "Reject",
             "ReviewDecision",
             "ReviewEvent",
             "ReviewHandler",
             "ReviewRequest",
-            "ReviewTiming",
             "Reviewer",
         ),
         "_pause": ("PauseReview",),
@@ -87,6 +84,10 @@ __getattr__, __dir__, __all__ = export_lazily(
             "MemoryStore",
             "ReviewStore",
             "ReviewStoreProtocol",
+        ),
+        "_terms": (
+            "OnTimeout",
+            "ReviewTiming",
         ),
         "_webhook": (
             "WebhookMessage",

@@ -29,16 +29,8 @@ from toolsemble._runtime.terminal import (
 )
 from toolsemble._runtime.text import HIDDEN, SHOWN, escape_invisible, escape_lines, preview
 from toolsemble.review._asking.open_question import can_check_edits, check_edit, is_abandoned
-from toolsemble.review._request import (
-    LOGGER,
-    Continue,
-    Edit,
-    ExitEarly,
-    ReviewDecision,
-    Reviewer,
-    ReviewRequest,
-    ReviewTiming,
-)
+from toolsemble.review._request import LOGGER, Continue, Edit, ExitEarly, ReviewDecision, Reviewer, ReviewRequest
+from toolsemble.review._terms import ReviewTiming
 
 Paint = Callable[[str, str], str]
 """Takes a style and a text; returns the styled text."""

@@ -15,6 +15,7 @@ from toolsemble.review import _request as reviews
 from toolsemble.review._asking.question import Question
 from toolsemble.review._request import to_reviewer
 from toolsemble.review._rules.pattern import matches_name
+from toolsemble.review._terms import TIMEOUT, OnTimeout, ReviewTerms, ReviewTiming, check_terms
 
 Predicate: TypeAlias = Callable[[Any, Any], Any]
 """Takes the arguments as a reviewer would see them, and the context; returns whether approval is required."""
@@ -30,9 +31,9 @@ class Gate:
 
     predicates: tuple[Predicate, ...] = ()
     """Approval is required if any of these returns true; without predicates, always."""
-    timeout: float | None = reviews.TIMEOUT
+    timeout: float | None = TIMEOUT
     """Seconds to wait for the reviewer; 0 or None waits forever."""
-    on_timeout: reviews.OnTimeout = reviews.OnTimeout.EXIT_EARLY
+    on_timeout: OnTimeout = OnTimeout.EXIT_EARLY
     """What happens to the call on a timeout."""
     role: str | None = None
     """The required role of the reviewer; None: any."""
@@ -45,8 +46,8 @@ class Gate:
 def build_gate(
     owner: str,
     requires_approval: object,
-    timeout: object = reviews.TIMEOUT,
-    on_timeout: object = reviews.OnTimeout.EXIT_EARLY,
+    timeout: object = TIMEOUT,
+    on_timeout: object = OnTimeout.EXIT_EARLY,
     role: object = None,
 ) -> Gate:
     """Return the gate for a tool's or a toolbox's approval settings; raise if they are not valid.
@@ -56,7 +57,7 @@ def build_gate(
     ...
     toolsemble.ToolDefinitionError: Tool 'delete': requires_approval must be True, False or a predicate, not 'no'
     """
-    reviews.check_terms(f"{owner}: approval_", timeout, on_timeout, role)
+    check_terms(f"{owner}: approval_", timeout, on_timeout, role)
     return Gate(_predicates(owner, requires_approval), timeout, on_timeout, role)  # type: ignore[arg-type]  # checked
 
 
@@ -107,7 +108,7 @@ class OuterGate:
         return Gate(
             own.predicates + self.gate.predicates if own.predicates and self.gate.predicates else (),
             own.timeout,
-            self.gate.on_timeout if own.on_timeout is reviews.OnTimeout.CONTINUE else own.on_timeout,
+            self.gate.on_timeout if own.on_timeout is OnTimeout.CONTINUE else own.on_timeout,
             self.gate.role or own.role,
             own.review,
             own.further,
@@ -199,14 +200,12 @@ def combine_gates(
     return replace(merged[0], further=tuple(merged[1:])) if merged else None
 
 
-def ask_during_call(context: Any, description: str, **terms: Unpack[reviews.ReviewTerms]) -> reviews.ReviewDecision:
+def ask_during_call(context: Any, description: str, **terms: Unpack[ReviewTerms]) -> reviews.ReviewDecision:
     """Ask the reviewer of a :class:`~toolsemble.ToolContext`, and wait in this thread; without one, continue."""
     return reviews.Continue() if context.review is None else _question(context, description, **terms).do()
 
 
-async def aask_during_call(
-    context: Any, description: str, **terms: Unpack[reviews.ReviewTerms]
-) -> reviews.ReviewDecision:
+async def aask_during_call(context: Any, description: str, **terms: Unpack[ReviewTerms]) -> reviews.ReviewDecision:
     """Ask the reviewer of a :class:`~toolsemble.ToolContext` without blocking the event loop; without one, continue."""
     return reviews.Continue() if context.review is None else await _question(context, description, **terms).ado()
 
@@ -216,18 +215,18 @@ def _question(
     description: str,
     *,
     arguments: Any = MappingProxyType({}),
-    timeout: float | None = reviews.TIMEOUT,
-    on_timeout: reviews.OnTimeout = reviews.OnTimeout.EXIT_EARLY,
+    timeout: float | None = TIMEOUT,
+    on_timeout: OnTimeout = OnTimeout.EXIT_EARLY,
     required_role: str | None = None,
 ) -> Question:
-    reviews.check_terms(f"Tool '{context.tool_name}': the ", timeout, on_timeout, required_role)
+    check_terms(f"Tool '{context.tool_name}': the ", timeout, on_timeout, required_role)
     exact = [description, dict(arguments) if isinstance(arguments, Mapping) else arguments]
     shown = [mask_object(each) for each in exact]
     request = reviews.ReviewRequest(
         shown[0],
         context.tool_name,
         shown[1],
-        reviews.ReviewTiming.DURING_EXECUTION,
+        ReviewTiming.DURING_EXECUTION,
         required_role=required_role,
         call_id=context.call_id,
         run_id=context.run_id,

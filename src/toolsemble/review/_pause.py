@@ -11,7 +11,8 @@ from toolsemble._vocabulary.call import new_id
 from toolsemble._vocabulary.errors import CallPausedError
 from toolsemble._vocabulary.serialization import compact_json
 from toolsemble.review._asking.open_question import note_stored
-from toolsemble.review._request import ReviewDecision, Reviewer, ReviewRequest, ReviewTiming
+from toolsemble.review._request import ReviewDecision, Reviewer, ReviewRequest
+from toolsemble.review._terms import ReviewTiming
 
 
 @dataclass(frozen=True, slots=True)

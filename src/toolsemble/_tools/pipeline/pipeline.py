@@ -50,7 +50,7 @@ from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble._vocabulary.result import ToolResult
 from toolsemble._vocabulary.specification import check_name
 from toolsemble.review._gate import Gate, build_gate
-from toolsemble.review._request import OnTimeout
+from toolsemble.review._terms import OnTimeout
 
 
 @dataclass(frozen=True, slots=True)

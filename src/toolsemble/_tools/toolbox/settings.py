@@ -19,7 +19,7 @@ from toolsemble._schema.repair import STEPS
 from toolsemble._tools.collection import collect_tools
 from toolsemble._tools.toolbox.registry import Defined, Registered, add_gate, register_tool
 from toolsemble._vocabulary.errors import ToolDefinitionError
-from toolsemble.review._request import TIMEOUT, OnTimeout, check_terms
+from toolsemble.review._terms import TIMEOUT, OnTimeout, check_terms
 
 if TYPE_CHECKING:
     from toolsemble._engine.execution.hooks import Hooks

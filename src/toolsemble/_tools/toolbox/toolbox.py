@@ -33,7 +33,7 @@ from toolsemble._tools.toolbox.tool_list import collect_members
 from toolsemble._vocabulary.call import NumberedCall, ToolCall, ToolReply, new_id
 from toolsemble._vocabulary.errors import CallPausedError, ToolConfigurationError, ToolDefinitionError
 from toolsemble._vocabulary.result import NO_ATTRIBUTES, ToolResult
-from toolsemble.review._request import TIMEOUT, OnTimeout
+from toolsemble.review._terms import TIMEOUT, OnTimeout
 
 if TYPE_CHECKING:
     import asyncio

@@ -25,7 +25,8 @@ from toolsemble.catalog._pinning.diff import Change, Verdict, compare_pins, comp
 from toolsemble.catalog._pinning.lock_file import Sources, read_lock, write_lock
 from toolsemble.catalog._pinning.pins import PinnedTool, is_pinned, pin_tool
 from toolsemble.review._asking.question import Question
-from toolsemble.review._request import Continue, ExitEarly, ReviewDecision, ReviewHandler, ReviewRequest, ReviewTiming
+from toolsemble.review._request import Continue, ExitEarly, ReviewDecision, ReviewHandler, ReviewRequest
+from toolsemble.review._terms import ReviewTiming
 
 Check: TypeAlias = Callable[[], None]
 """Raises if a tool may not be called."""

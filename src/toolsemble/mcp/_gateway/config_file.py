@@ -17,7 +17,7 @@ from toolsemble._runtime.text import preview
 from toolsemble._vocabulary.errors import ToolConfigurationError
 from toolsemble.mcp._client.config import expand_variables
 from toolsemble.mcp._gateway import settings as gateway_settings
-from toolsemble.review._request import OnTimeout
+from toolsemble.review._terms import OnTimeout
 
 T = TypeVar("T")
 V = TypeVar("V")

@@ -8,7 +8,8 @@ from typing import Any
 from toolsemble._runtime.text import escape_lines
 from toolsemble._vocabulary.errors import ToolDefinitionError, ToolExecutionError
 from toolsemble.mcp._server.exchange import Exchange, find_exchange
-from toolsemble.review._request import Continue, Edit, ExitEarly, ReviewDecision, Reviewer, ReviewRequest, ReviewTiming
+from toolsemble.review._request import Continue, Edit, ExitEarly, ReviewDecision, Reviewer, ReviewRequest
+from toolsemble.review._terms import ReviewTiming
 
 _LONGEST = 50_000
 _NO_FORM = (

@@ -20,7 +20,7 @@ from toolsemble._vocabulary.errors import CallPausedError, JournalError, ReviewT
 from toolsemble.review import _request as reviews
 from toolsemble.review._asking.ask import REVIEWERS, ask
 from toolsemble.review._asking.open_question import CURRENT, Check, OpenQuestion
-from toolsemble.review._request import OnTimeout
+from toolsemble.review._terms import OnTimeout
 
 if TYPE_CHECKING:
     import asyncio

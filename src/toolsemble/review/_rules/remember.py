@@ -9,7 +9,8 @@ from typing import Any, Literal, TypeAlias
 from toolsemble._runtime.threads import fork_safe_lock
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble.review._asking.ask import OuterReviewer
-from toolsemble.review._request import Continue, ReviewDecision, ReviewHandler, ReviewRequest, ReviewTiming, is_reviewer
+from toolsemble.review._request import Continue, ReviewDecision, ReviewHandler, ReviewRequest, is_reviewer
+from toolsemble.review._terms import ReviewTiming
 
 Scope: TypeAlias = Literal["arguments", "tool"]
 _Approval: TypeAlias = tuple[object, ...]  # the properties of an approved call that a later call must share

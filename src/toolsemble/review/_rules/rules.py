@@ -15,16 +15,9 @@ from typing import Any, Literal, TypeAlias
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble.review._asking.ask import OuterReviewer
 from toolsemble.review._automatic import AutoReject
-from toolsemble.review._request import (
-    Continue,
-    ExitEarly,
-    ReviewDecision,
-    ReviewHandler,
-    ReviewRequest,
-    ReviewTiming,
-    is_reviewer,
-)
+from toolsemble.review._request import Continue, ExitEarly, ReviewDecision, ReviewHandler, ReviewRequest, is_reviewer
 from toolsemble.review._rules.pattern import matches_name, possibly_matches, surely_matches
+from toolsemble.review._terms import ReviewTiming
 
 Range: TypeAlias = Mapping[str, float]
 Condition: TypeAlias = str | bool | int | float | Range | Sequence[str | bool | int | float | Range]
