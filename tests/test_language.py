@@ -142,6 +142,7 @@ def test_functions_are_named_by_verbs():
     assert wrong == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("paths", "words"),
     [(MODULES, NO_WORD), (OTHERS, NO_WORD - {"apart"}), (TESTS, NO_WORD_OF_A_TEST)],

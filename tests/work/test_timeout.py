@@ -291,7 +291,7 @@ def test_interrupt_abandons_the_body(gate, monkeypatch):
     assert metrics.counter("abandoned_threads", "function") == 1
 
 
-def test_passed_deadline_runs_nothing():
+def test_passed_deadline_runs_nothing(clock):
     ran = []
     made = Function(ran.append, "late")
     result = made.execute("x", ToolContext(deadline=time.monotonic() - 1))
