@@ -95,9 +95,10 @@ def test_links_between_pages_exist(page):
 def test_built_in_tool_page_shows_schema(tool):
     page = " ".join((BUILTIN / f"{tool.name}.md").read_text(encoding="utf-8").split())
     shown = Toolbox([tool]).to_openai()[0]["function"]
-    assert " ".join(shown["description"].split()) in page
+    assert " ".join(shown["description"].split()) in page, f"copy the description into docs/builtin/{tool.name}.md"
     for name, parameter in shown["parameters"]["properties"].items():
-        assert re.search(rf"\| `{name}` \|[^|]*\| {re.escape(parameter['description'])}", page), name
+        row = rf"\| `{name}` \|[^|]*\| {re.escape(parameter['description'])}"
+        assert re.search(row, page), f"add a row for {name}, with its description, to docs/builtin/{tool.name}.md"
 
 
 def test_every_built_in_tool_has_a_page():
@@ -109,13 +110,15 @@ def test_every_built_in_tool_has_a_page():
 
 def test_built_in_tool_index_links_every_page():
     linked = set(re.findall(r"\]\((\w+\.md)\)", (BUILTIN / "index.md").read_text(encoding="utf-8")))
-    assert linked == {page.name for page in BUILTIN.iterdir()} - {"index.md"}
+    pages = {page.name for page in BUILTIN.iterdir()} - {"index.md"}
+    assert linked == pages, "add a row with a link to the table in docs/builtin/index.md"
 
 
 @pytest.mark.parametrize("page", sorted(set(BUILTIN.glob("*.md")) - {BUILTIN / "index.md"}), ids=lambda page: page.stem)
 def test_built_in_tool_pages_have_same_sections(page):
     parts = re.findall(r"^## (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    assert parts == ["What the model sees", "Examples", "Limits", "Security", "Settings"]
+    expected = ["What the model sees", "Examples", "Limits", "Security", "Settings"]
+    assert parts == expected, f"write these sections, in this order, in docs/builtin/{page.name}: {expected}"
 
 
 def test_architecture_page_names_every_module():
