@@ -247,18 +247,7 @@ class Flow(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ToolDefinition:
-    """A tool as the call path uses it; the call path does not depend on tool classes.
-
-    >>> definition = ToolDefinition(
-    ...     name="shout",
-    ...     description="Says it louder",
-    ...     body=str.upper,
-    ...     decode=lambda text, steps: (text, ()),
-    ...     accept=lambda value, steps: (value, ()),
-    ... )
-    >>> definition.logger.name
-    'toolsemble.tool.shout'
-    """
+    """A tool as the call path uses it; the call path does not depend on tool classes."""
 
     name: str
     """The name of the tool."""
@@ -427,13 +416,7 @@ class ToolDefinition:
 
 
 def map_definition(definition: ToolDefinition, change: Callable[[ToolDefinition], ToolDefinition]) -> ToolDefinition:
-    """Apply a function to a definition and to the parts of its flow at every depth; return the new definition.
-
-    >>> from toolsemble._engine.definition import string_definition
-    >>> shout = string_definition("shout", "Says it louder", str.upper)
-    >>> map_definition(shout, lambda each: replace(each, name=each.name.upper())).name
-    'SHOUT'
-    """
+    """Apply a function to a definition and to the parts of its flow at every depth; return the new definition."""
     changed = change(definition)
     if changed.flow is None:
         return changed
@@ -441,14 +424,7 @@ def map_definition(definition: ToolDefinition, change: Callable[[ToolDefinition]
 
 
 def always_gated_in(parts: Iterable[ToolDefinition]) -> tuple[ToolDefinition, ...]:
-    """Return the parts, at every depth, that need approval whenever they run.
-
-    >>> from toolsemble._engine.definition import string_definition
-    >>> from toolsemble.review._gate import Gate
-    >>> shout = string_definition("shout", "Says it louder", str.upper)
-    >>> [each.name for each in always_gated_in([shout, replace(shout, gate=Gate())])]
-    ['shout']
-    """
+    """Return the parts, at every depth, that need approval whenever they run."""
     found: list[ToolDefinition] = []
     for part in parts:
         if part.gate is not None and not part.gate.predicates:
@@ -562,12 +538,6 @@ def rename_definition(definition: ToolDefinition, name: object, description: obj
     """Return the definition of the same tool under another name; raise if the name or description is not valid.
 
     :param description: another description for the model; None: the definition's own
-
-    >>> shout = rename_definition(string_definition("shout", "Says it louder", str.upper), "crm_shout")
-    >>> shout.decode("{}", frozenset())
-    Traceback (most recent call last):
-    ...
-    toolsemble.ToolArgumentsError: Missing required parameter(s) for 'crm_shout': input
     """
     old, new = definition.name, check_name(name)
     arguments = definition.arguments
@@ -604,14 +574,7 @@ class _RenamedReader:
 
 
 def review_settings(name: object, source: object) -> dict[str, Any]:
-    """Return the review settings of an object as fields of a definition; raise if one is not valid.
-
-    >>> class Delete:
-    ...     requires_approval = True
-    ...     approval_timeout = 60
-    >>> review_settings("delete", Delete())["gate"].timeout
-    60
-    """
+    """Return the review settings of an object as fields of a definition; raise if one is not valid."""
     requires_approval, editable = getattr(source, "requires_approval", False), getattr(source, "editable", "")
     timeout = getattr(source, "approval_timeout", TIMEOUT)
     on_timeout = getattr(source, "approval_on_timeout", OnTimeout.EXIT_EARLY)

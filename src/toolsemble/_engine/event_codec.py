@@ -39,10 +39,7 @@ class EventCodec:
     """The writer and the reader of events.
 
     >>> from toolsemble.events import CacheHit
-    >>> codec = EventCodec([CacheHit], str)
-    >>> codec.write(CacheHit("search", "call_1", at=0.0))["kind"]
-    'cache_hit'
-    >>> codec.read({"kind": "cache_hit", "tool_name": "search", "call_id": "call_1"}).tool_name
+    >>> EventCodec([CacheHit], str).read({"kind": "cache_hit", "tool_name": "search", "call_id": "call_1"}).tool_name
     'search'
     """
 

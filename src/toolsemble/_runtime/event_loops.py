@@ -47,14 +47,7 @@ def in_event_loop() -> bool:
 
 
 def is_async(function: object) -> bool:
-    """Return whether calling it returns a coroutine; also for objects with an async ``__call__``.
-
-    >>> class Greeter:
-    ...     async def __call__(self):
-    ...         return "hello"
-    >>> is_async(Greeter()), is_async(Greeter)
-    (True, False)
-    """
+    """Return whether calling it returns a coroutine; also for objects with an async ``__call__``."""
     if isinstance(function, type):
         return False  # calling a class returns an instance
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
@@ -86,11 +79,6 @@ def finish(work: Awaitable[T]) -> T:
     """Run an awaitable to completion from sync code, and return its result.
 
     It runs in a new event loop each time, so a client that is bound to a loop must be created inside, not stored.
-
-    >>> async def answer():
-    ...     return 42
-    >>> finish(answer())
-    42
     """
     # A thread can run only one loop at a time, so another thread is needed if one is running here.
     return _finish_in_thread(work) if in_event_loop() else _run(work)
@@ -115,13 +103,7 @@ def _finish_in_thread(work: Awaitable[T]) -> T:
 
 
 class OwnLoop:
-    """An event loop in the calling thread; its task can be cancelled from other threads.
-
-    >>> async def answer():
-    ...     return 42
-    >>> OwnLoop().finish(answer())
-    42
-    """
+    """An event loop in the calling thread; its task can be cancelled from other threads."""
 
     __slots__ = ("_cancelled", "_task")
 
@@ -177,14 +159,6 @@ class SharedLoop:
     """An event loop in a thread that several threads share; started on first use.
 
     Objects that they await together, such as a semaphore, need one loop. Closing it cancels the remaining tasks.
-
-    >>> async def answer():
-    ...     return 42
-    >>> with SharedLoop() as loop:
-    ...     loop.finish(answer())
-    42
-    >>> loop.finish(answer())  # closed, so in a new loop
-    42
     """
 
     def __init__(self) -> None:

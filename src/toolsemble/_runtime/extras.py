@@ -16,8 +16,6 @@ def import_extra(module: str, *, extra: str, user: str) -> ModuleType:
 
     Constructors call it, so that the error comes at startup, not during a call.
 
-    >>> import_extra("json", extra="web", user="WebScraperTool").__name__
-    'json'
     >>> import_extra("missing", extra="web", user="WebScraperTool")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...

@@ -90,14 +90,7 @@ class Claim:
 
 
 class Queue:
-    """A queue of claims that wait for the same resource, in order of arrival.
-
-    >>> queue, first, second = Queue(), Claim(["a"]), Claim(["a"])
-    >>> queue.add(second), queue.add(first)
-    (None, None)
-    >>> queue.first() is first
-    True
-    """
+    """A queue of claims that wait for the same resource, in order of arrival."""
 
     __slots__ = ("_entries", "_heap", "members")
 
@@ -441,13 +434,7 @@ _current: ContextVar[Hold | None] = ContextVar("toolsemble.hold", default=None)
 
 
 class Hold(Claim):
-    """A claim held until its call, and every body that outlives the call, has ended; a brief hold waits for no body.
-
-    >>> hold = Hold(["file:a"])
-    >>> TABLE.acquire(hold)
-    True
-    >>> hold.leave()
-    """
+    """A claim held until its call, and every body that outlives the call, has ended; a brief hold waits for no body."""
 
     __slots__ = ("_before", "_brief")
 

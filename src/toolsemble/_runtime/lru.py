@@ -12,14 +12,7 @@ V = TypeVar("V")
 
 
 class LRUCache(Generic[V]):
-    """A bounded cache, safe to share between threads.
-
-    >>> cache = LRUCache(2)
-    >>> [cache.keep(key, key.upper()) for key in "abc"]
-    ['A', 'B', 'C']
-    >>> cache.get("a"), cache.get("c")
-    (None, 'C')
-    """
+    """A bounded cache, safe to share between threads."""
 
     __slots__ = ("__weakref__", "_lock", "_most", "_values")
 

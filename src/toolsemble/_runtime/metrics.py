@@ -192,11 +192,6 @@ class CombinedMetrics:
     """Metrics that forward to several others; if one raises, the rest are still called.
 
     Backends whose methods do not take tags are called without them.
-
-    >>> first, second = InMemoryMetrics(), InMemoryMetrics()
-    >>> CombinedMetrics(first, second).increment_success("weather", "unknown")
-    >>> first.count("weather", "success"), second.count("weather", "success")
-    (1, 1)
     """
 
     __slots__ = ("parts",)

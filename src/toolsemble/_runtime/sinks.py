@@ -132,14 +132,7 @@ class ScopedSink(Sink):
 
 @runtime_checkable
 class Emits(Protocol):
-    """An object that is a sink without the base class.
-
-    >>> class Printer:
-    ...     def emit(self, event):
-    ...         print(event.kind)
-    >>> isinstance(Printer(), Emits)
-    True
-    """
+    """An object that is a sink without the base class."""
 
     def emit(self, event: Any) -> Any:
         """Receive an event; may be ``async def``."""
@@ -151,14 +144,7 @@ SinkLike: TypeAlias = Emits | Callable[[Any], Any]
 
 
 class Sinks:
-    """The sinks of a toolbox or an agent.
-
-    >>> from toolsemble._runtime.watchers import tell
-    >>> seen = []
-    >>> Sinks("Toolbox", [seen.append]).do(lambda: tell("done"))
-    >>> seen
-    ['done']
-    """
+    """The sinks of a toolbox or an agent."""
 
     def __init__(self, owner: str, sinks: object) -> None:
         """Raise ToolDefinitionError for anything that is not a sink."""

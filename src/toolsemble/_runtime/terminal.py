@@ -29,13 +29,7 @@ class AbandonedError(Exception):
 
 
 class FairLock:
-    """A lock that is granted first come, first served; its length is the number of holders and waiters.
-
-    >>> lock = FairLock()
-    >>> with lock.acquire(lambda: False):
-    ...     len(lock)
-    1
-    """
+    """A lock that is granted first come, first served; its length is the number of holders and waiters."""
 
     def __init__(self) -> None:
         self.reset()

@@ -39,13 +39,6 @@ class Wakeup:
 
     Futures and conditions of the standard library release their locks in Python functions: an interrupt there leaves
     a lock held, and setting the result blocks. Here each step is one call into C, or can be repeated.
-
-    >>> wakeup = Wakeup()
-    >>> wakeup.wait(0)
-    False
-    >>> wakeup.wake()
-    >>> wakeup.wait(None)
-    True
     """
 
     __slots__ = ("_lock", "_waiter", "woken")
@@ -109,9 +102,6 @@ def fork_safe_lock(owner: object) -> threading.RLock:
     >>> class Counter:
     ...     def __init__(self):
     ...         self._lock = fork_safe_lock(self)
-    >>> with Counter()._lock:
-    ...     print("alone")
-    alone
     """
     _owners[id(owner)] = owner
     return threading.RLock()
@@ -141,13 +131,7 @@ class _Condition(threading.Condition):
 
 
 class JobFuture(Future[T]):
-    """The future of a job; an interrupt of the waiting thread does not leave a lock held that the job needs.
-
-    >>> future = JobFuture()
-    >>> future.set_result(42)
-    >>> wait_for(future, None), future.result()
-    (True, 42)
-    """
+    """The future of a job; an interrupt of the waiting thread does not leave a lock held that the job needs."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -52,16 +52,7 @@ set_watchers: Callable[[tuple[Watcher, ...]], object] = _watchers.set
 
 
 def tell(event: object) -> None:
-    """Send an event to the watchers of this context, if there are any.
-
-    >>> seen = []
-    >>> token = watch(seen.append)
-    >>> tell("half done")
-    >>> unwatch(token)
-    >>> tell("not received")
-    >>> seen
-    ['half done']
-    """
+    """Send an event to the watchers of this context, if there are any."""
     for watcher in _watchers.get():
         watcher(event)
 
@@ -87,11 +78,5 @@ def mute() -> Token[tuple[Watcher, ...]]:
     """Drop the events of this context until :func:`unwatch`, even when watchers are added.
 
     Sinks run muted: they must not receive events of their own calls.
-
-    >>> token = mute()
-    >>> inner = watch(print)
-    >>> tell("not received")
-    >>> unwatch(inner), unwatch(token)
-    (None, None)
     """
     return _watchers.set(_MUTED)

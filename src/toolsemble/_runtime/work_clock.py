@@ -47,11 +47,6 @@ class WorkClock:
     """Measures how long a run has waited for people while none of its calls and models worked.
 
     :param outer: the enclosing run's clock
-
-    >>> clock = WorkClock(None)
-    >>> with clock.working(), WaitingForPerson():  # it is not the clock of the current run
-    ...     clock.find_waited()
-    0.0
     """
 
     def __init__(self, outer: WorkClock | None) -> None:

@@ -382,16 +382,7 @@ def _contains_secret(error: BaseException) -> bool:
 
 
 class Redaction(logging.Filter):
-    """A filter that masks the known secrets of the current context in log records; it drops no records.
-
-    >>> from toolsemble._schema.masking import add_secrets, start_masking, stop_masking
-    >>> record = logging.makeLogRecord({"msg": "signed in with %s", "args": ("hunter2",)})
-    >>> token = start_masking()
-    >>> add_secrets(["hunter2"])
-    >>> Redaction().filter(record), record.getMessage()
-    (True, 'signed in with **********')
-    >>> stop_masking(token)
-    """
+    """A filter that masks the known secrets of the current context in log records; it drops no records."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Mask the message, the traceback and the stack of a record, if a secret is known; always return True."""

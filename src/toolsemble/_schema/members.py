@@ -194,14 +194,7 @@ Members = Callable[[type, Mapping[str, Any]], list[Field]]
 
 
 def members_reader(kind: type) -> Members | None:
-    """Return the reader of a type's fields; None for a type without known fields.
-
-    >>> @dataclasses.dataclass
-    ... class Point:
-    ...     x: int
-    >>> [field.name for field in members_reader(Point)(Point, {})]
-    ['x']
-    """
+    """Return the reader of a type's fields; None for a type without known fields."""
     if is_pydantic(kind):
         return None  # pydantic reads its own types
     if hasattr(kind, "__attrs_attrs__"):
@@ -218,13 +211,7 @@ def members_reader(kind: type) -> Members | None:
 
 
 def describe_class(kind: type) -> str:
-    """Return the summary of a class's own docstring; empty if Python generated it from the fields.
-
-    >>> class Point:
-    ...     '''A point on the map.'''
-    >>> describe_class(Point), describe_class(type("Point", (), {"__doc__": "Point(x: int, y: int)"}))
-    ('A point on the map.', '')
-    """
+    """Return the summary of a class's own docstring; empty if Python generated it from the fields."""
     written = vars(kind).get("__doc__")
     # As dataclasses and named tuples generate it.
     if not isinstance(written, str) or written.startswith(f"{kind.__name__}("):
@@ -422,15 +409,7 @@ _names_by_type: WeakKeyDictionary[type, dict[str, str]] = WeakKeyDictionary()
 
 
 def stored_fields(kind: type) -> tuple[StoredField, ...] | None:
-    """Return the fields that the constructor of a type takes; None for a type without fields.
-
-    >>> from dataclasses import dataclass
-    >>> @dataclass
-    ... class Point:
-    ...     x: int
-    >>> stored_fields(Point) == (StoredField("x", ("x",)),), stored_fields(int)
-    (True, None)
-    """
+    """Return the fields that the constructor of a type takes; None for a type without fields."""
     try:
         return _fields_by_type[kind]
     except KeyError:
@@ -439,15 +418,7 @@ def stored_fields(kind: type) -> tuple[StoredField, ...] | None:
 
 
 def names_of(kind: type) -> dict[str, str] | None:
-    """Return the attributes that store a type's fields, with their JSON keys; None for a type without fields.
-
-    >>> from dataclasses import dataclass
-    >>> @dataclass
-    ... class Point:
-    ...     x: int
-    >>> names_of(Point), names_of(int)
-    ({'x': 'x'}, None)
-    """
+    """Return the attributes that store a type's fields, with their JSON keys; None for a type without fields."""
     fields = stored_fields(kind)
     if fields is None:
         return None

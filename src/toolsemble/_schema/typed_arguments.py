@@ -361,14 +361,7 @@ def _inner_nodes(node: dict[str, Any]) -> Iterator[Any]:
 
 
 def keeps_all(kind: Any) -> bool:
-    """Return whether only generated code creates objects of a class, without conversion.
-
-    >>> @dataclasses.dataclass
-    ... class Point:
-    ...     x: int
-    >>> keeps_all(Point)
-    True
-    """
+    """Return whether only generated code creates objects of a class, without conversion."""
     if not isinstance(kind, type) or any(
         hasattr(kind, name) for name in ("__post_init__", "__attrs_post_init__", "__attrs_pre_init__")
     ):

@@ -59,14 +59,6 @@ def check_size(place: str, value: Any) -> None:
     """Raise ToolDefinitionError for a value that is too deep, contains itself, or is too large when expanded.
 
     Shared parts, such as YAML aliases, count as often as they would be written.
-
-    >>> shared = []
-    >>> for _ in range(40):
-    ...     shared = [shared, shared]
-    >>> check_size("the schema", shared)
-    Traceback (most recent call last):
-    ...
-    toolsemble.ToolDefinitionError: the schema is too large: more than 150000 values when it is written out
     """
     if _is_small(value):
         return

@@ -321,15 +321,7 @@ _WITHOUT_TOOLS = frozenset(Tool.__mro__)
 
 
 def method_tools(source: object) -> list[FunctionTool[..., Any]]:
-    """Return the ``@tool`` methods of an object or a class, in definition order, inherited ones first.
-
-    >>> class Clock:
-    ...     @tool
-    ...     def now(self) -> str:
-    ...         return "noon"
-    >>> [each.name for each in method_tools(Clock())]
-    ['now']
-    """
+    """Return the ``@tool`` methods of an object or a class, in definition order, inherited ones first."""
     kind = source if isinstance(source, type) else type(source)
     # Most tools have no tool methods, and resolving every attribute takes a hundred times as long.
     attributes = [each for base in kind.__mro__ if base not in _WITHOUT_TOOLS for each in vars(base).values()]

@@ -14,11 +14,6 @@ class RenamedTool(Tool):
 
     Everything else is the original's: schema, body, approval, limits, and the limits' state, so that calls of both
     count together. Other attributes are delegated to the original.
-
-    >>> from toolsemble.builtin import CalculatorTool
-    >>> compute = CalculatorTool().renamed("compute")
-    >>> compute.name, compute.execute("2 + 2").output
-    ('compute', '4')
     """
 
     def __init__(

@@ -56,13 +56,6 @@ def definition_fields(owner: str, source: Any) -> dict[str, Any]:
     """Return ``inline``, ``strict``, ``return_behavior`` and ``metadata`` of a tool as fields of a definition.
 
     Raise if one has a wrong type: it would be ignored silently.
-
-    >>> from types import SimpleNamespace
-    >>> source = SimpleNamespace(inline=1, strict=None, return_behavior=ReturnBehavior.TO_LLM, metadata=None)
-    >>> definition_fields("Tool 'weather'", source)
-    Traceback (most recent call last):
-    ...
-    toolsemble.ToolDefinitionError: Tool 'weather': inline must be True or False, not 1
     """
     inline, strict, behavior, metadata = source.inline, source.strict, source.return_behavior, source.metadata
     if not isinstance(inline, bool):

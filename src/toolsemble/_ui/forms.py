@@ -72,13 +72,7 @@ def _list_names(kind: Any) -> tuple[str, ...]:
 
 
 class OptionFinder:
-    """A finder of options: the one that a value is valid for, else the most similar one.
-
-    >>> finder = OptionFinder({})
-    >>> card, bank = (Node({"properties": {"kind": {"const": each}}}, "#") for each in ("card", "bank"))
-    >>> finder.find([card, bank], {"kind": "bank", "iban": "?"})
-    1
-    """
+    """A finder of options: the one that a value is valid for, else the most similar one."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
@@ -493,8 +487,6 @@ def build_form(
     >>> form = build_form({"properties": {"order": {"type": "integer"}, "note": {"type": "string"}}}, {"order": 7})
     >>> [(each.name, each.kind, each.state, each.text) for each in form.fields]
     [('order', 'integer', 'value', '7'), ('note', 'text', 'unset', '')]
-    >>> read_form(form)
-    {'order': 7}
     """
     root: Mapping[str, Any] = {"type": "object", "additionalProperties": False} if schema is None else schema
     if before is not MISSING and value is MISSING:
@@ -508,12 +500,6 @@ def expand_field(schema: Mapping[str, Any], place: str) -> Field:
     """Return an empty field for a schema location: the omitted content of a cut field.
 
     Raise ``LookupError`` if there is no such location.
-
-    >>> node = {"properties": {"name": {"type": "string"}, "next": {"$ref": "#/$defs/Node"}}}
-    >>> schema = {"$ref": "#/$defs/Node", "$defs": {"Node": node}}
-    >>> after = build_form(schema).fields[1]
-    >>> after.is_cut, [each.name for each in expand_field(schema, after.place).fields]
-    (True, ['name', 'next'])
     """
     return FormBuilder(schema, keep_hidden=False).build(find_place(schema, place), MISSING, Spot("", "", required=True))
 
@@ -553,11 +539,6 @@ def build_request_form(request: ReviewRequest, schema: Mapping[str, Any] | None)
 
     :param schema: the schema of the tool, as ``store.schema(request.schema_digest)`` returns it; None: unknown; the
         arguments are shown by their own types
-
-    >>> request = ReviewRequest("Pays", "pay", {"order": 7})
-    >>> form = build_request_form(request, {"properties": {"order": {"type": "integer"}}})
-    >>> form.fields[0].kind, form.fields[0].text
-    ('integer', '7')
     """
     if request.timing is ReviewTiming.DURING_EXECUTION or request.editable or isinstance(request.arguments, str):
         return replace(build_form({"type": "string"}, request.editable_text), label=request.editable)
@@ -568,11 +549,6 @@ def write_edit(request: ReviewRequest, form: Field | Mapping[str, Any]) -> str |
     """Return the text for :class:`~toolsemble.review.Edit`; None if nothing was changed, which makes it an approval.
 
     Raise ``ValueError`` if it is not a form.
-
-    >>> request = ReviewRequest("Pays", "pay", {"order": 7})
-    >>> form = build_request_form(request, {"properties": {"order": {"type": "integer"}}})
-    >>> print(write_edit(request, form))
-    None
     """
     value = read_form(form)
     if value is MISSING:

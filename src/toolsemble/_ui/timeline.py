@@ -227,11 +227,6 @@ def build_timeline(
 
     :param now: the end of unfinished bars; None: the latest event
     :param journal: the run's journal, whose state is authoritative
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder, RunHistory(f"{folder}/history.db") as history:
-    ...     build_timeline(history, "unknown")
-    Timeline(rows=(), segments=(), is_cut=False)
     """
     run = history.run(run_id, journal=journal)
     if run is None:

@@ -289,13 +289,7 @@ def _find_turn(messages: Sequence[Message], end: int, weigh: Callable[[Message],
 
 
 def append_messages(kept: Transcript, before: Transcript | None, after: Transcript, count: int) -> Transcript:
-    """Return a stored conversation extended by the new messages of another copy.
-
-    >>> from toolsemble.models import UserMessage
-    >>> kept = Transcript([UserMessage("a")])
-    >>> append_messages(kept, None, Transcript([UserMessage("b"), UserMessage("c")]), 1)
-    [UserMessage(text='a', contents=()), UserMessage(text='c', contents=())]
-    """
+    """Return a stored conversation extended by the new messages of another copy."""
     new, system = new_messages(after, count), merge_system(kept, after, count)
     # Usually there are no other writers, and the other copy already is the result.
     if before is not None and kept.is_same(before) and len(new) == count:

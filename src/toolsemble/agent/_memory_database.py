@@ -27,15 +27,6 @@ class DatabaseMemoryStore:
 
     Agent instructions are not stored. System text written by people is stored as a whole when it changes: the last
     such row wins.
-
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from toolsemble.models import UserMessage
-    >>> store = DatabaseMemoryStore(Path(tempfile.mkdtemp()) / "conversations.db")
-    >>> store.extend("ada", Transcript(), Transcript([UserMessage("hello")]), 1)
-    >>> store.load("ada")
-    [UserMessage(text='hello', contents=())]
-    >>> store.close()
     """
 
     def __init__(self, location: Location) -> None:

@@ -34,14 +34,7 @@ class ReaderFailedError(Exception):
 
 
 class ReaderProcess:
-    """A process for jobs: it runs a program that calls :func:`serve`.
-
-    >>> from toolsemble.builtin._web_scraper import extraction_program
-    >>> reader = ReaderProcess(extraction_program())
-    >>> b"It rained" in reader.run(b'{"html": "<p>It rained in Rome.</p>", "url": ""}', limit=1000)
-    True
-    >>> reader.end()
-    """
+    """A process for jobs: it runs a program that calls :func:`serve`."""
 
     def __init__(self, program: Program) -> None:
         self._process = subprocess.Popen(  # noqa: S603 - a program of this package

@@ -102,13 +102,7 @@ class Found:
 
 
 def read_found(messages: Iterable[Message]) -> Found:
-    """Return the tools that a conversation has found or called.
-
-    >>> from toolsemble import ToolCall, ToolReply, ToolResult
-    >>> found = ToolResult.success("2 tools are loaded now", attributes={"found": ["now", "day"]})
-    >>> read_found([ToolMessage(ToolReply(ToolCall("find_tools"), found))]).names
-    ('now', 'day')
-    """
+    """Return the tools that a conversation has found or called."""
     names: dict[str, bool] = {}
     for message in messages:
         if isinstance(message, ToolMessage):

@@ -122,19 +122,7 @@ def refuse(name: object, needs: str) -> ToolDefinitionError:
 
 
 def read_exported(exported: ExportedTool) -> ForeignTool:
-    """Return an exported tool's original, with its gates and limits.
-
-    >>> from toolsemble import Toolbox, tool
-    >>> from toolsemble.interop._exporting import export_tools
-    >>> @tool
-    ... def double(number: int) -> int:
-    ...     '''Double a number.'''
-    ...     return 2 * number
-    >>> [exported] = export_tools(Toolbox([double]))
-    >>> [back] = adopt_tools("acme", [read_exported(exported)], {})
-    >>> back.execute({"number": "21"}).output
-    '42'
-    """
+    """Return an exported tool's original, with its gates and limits."""
 
     async def call(arguments: dict[str, Any], call_id: str) -> ToolResult:
         try:

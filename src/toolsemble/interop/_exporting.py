@@ -91,18 +91,6 @@ def bind_arguments(exported: ExportedTool, values: Sequence[Any], named: dict[st
 
     :param values: the positional values
     :param named: the keyword arguments
-
-    >>> from toolsemble import Toolbox, tool
-    >>> from toolsemble.interop._exporting import export_tools
-    >>> @tool
-    ... def order(item: str, count: int) -> str:
-    ...     '''Order something.'''
-    ...     return f"{count} {item}"
-    >>> [exported] = export_tools(Toolbox([order]))
-    >>> bind_arguments(exported, ["tea"], {"count": 3})
-    {'item': 'tea', 'count': 3}
-    >>> bind_arguments(exported, [{"count": 3}], {})
-    {'count': 3}
     """
     names = list(exported.parameters.get("properties", {}))
     if len(values) == 1 and not named and isinstance(values[0], dict) and values[0].keys() <= set(names):

@@ -10,16 +10,7 @@ _followers: dict[object, Callable[[], object]] = {}
 
 
 def follow_changes(follower: Callable[[], object]) -> Callable[[], None]:
-    """Call a function, in any thread, on each announced change; return a function that unsubscribes it.
-
-    >>> seen = []
-    >>> stop = follow_changes(lambda: seen.append("changed"))
-    >>> announce_changes()
-    >>> stop()
-    >>> announce_changes()
-    >>> seen
-    ['changed']
-    """
+    """Call a function, in any thread, on each announced change; return a function that unsubscribes it."""
     key = object()
     with _lock:
         _followers[key] = follower

@@ -33,13 +33,7 @@ def offers() -> list[Offer]:
 
 
 def choose_model() -> str:
-    """Return the name of the first available model, and log the choice.
-
-    >>> from unittest.mock import patch
-    >>> with patch.dict(os.environ, {CHOICE: "openai:gpt-5-mini"}):
-    ...     choose_model()
-    'openai:gpt-5-mini'
-    """
+    """Return the name of the first available model, and log the choice."""
     refused: list[Offer] = []
     for offer in _iterate_offers():  # lazily: with a key there is no need to wait for servers
         if offer.available:

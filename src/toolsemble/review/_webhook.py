@@ -190,17 +190,6 @@ class Connections:
     """Open connections, oldest first, each with the time at which it is closed.
 
     A connection whose message is being processed is held and not closed.
-
-    >>> import time
-    >>> ours, theirs = socket.socketpair()
-    >>> connections = Connections(1, time.monotonic)
-    >>> connections.admit(ours), connections.hold(ours)
-    (True, True)
-    >>> with socket.socket() as other:
-    ...     connections.admit(other)
-    False
-    >>> ours.close(), theirs.close()
-    (None, None)
     """
 
     def __init__(self, most: int, clock: Callable[[], float]) -> None:

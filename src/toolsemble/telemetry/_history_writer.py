@@ -105,17 +105,7 @@ _ADD_COST = "cost = CASE WHEN ? IS NULL THEN cost ELSE coalesce(cost, 0) + ? END
 
 
 class EventWriter:
-    """A writer of events in one transaction: it adds their rows and updates the counts of their run.
-
-    >>> from toolsemble.events import CacheHit
-    >>> from toolsemble._runtime.storage.sqlite import Database
-    >>> from toolsemble.telemetry._trace_file import write_event
-    >>> from toolsemble.telemetry._history_writer import KIND
-    >>> with Database(None, KIND).writing() as connection:
-    ...     EventWriter(connection, "me", 1000).add(write_event(CacheHit("search", "c1", run_id="r1")))
-    ...     connection.execute("SELECT run, tool FROM events").fetchall()
-    [('r1', 'search')]
-    """
+    """A writer of events in one transaction: it adds their rows and updates the counts of their run."""
 
     def __init__(self, connection: sqlite3.Connection, owner: str, max_text: int) -> None:
         self._connection = connection

@@ -66,14 +66,7 @@ class Entry(NamedTuple):
 
 
 class MemoryResults:
-    """A store in memory; least recently used results are evicted first.
-
-    >>> results = MemoryResults(1)
-    >>> results.keep("a", Entry(ToolResult.success("sunny"), 10, None))
-    >>> results.keep("b", Entry(ToolResult.success("rainy"), 10, None))
-    >>> results.find("a") is None
-    True
-    """
+    """A store in memory; least recently used results are evicted first."""
 
     in_place = True
     """Whether it is fast enough to be used in an event loop."""

@@ -65,15 +65,7 @@ class SharedCall:
 
 
 class SingleFlight:
-    """The calls in flight, by key.
-
-    >>> flights, own = SingleFlight(), SharedCall()
-    >>> try:
-    ...     flights.join("a", own) is own, flights.join("a", SharedCall()) is own
-    ... finally:
-    ...     flights.finish("a", own)
-    (True, True)
-    """
+    """The calls in flight, by key."""
 
     def __init__(self) -> None:
         self._lock = fork_safe_lock(self)
@@ -110,13 +102,7 @@ class UnclearKeyError(UnclearError):
 
 
 class CallKey:
-    """A function from the calls of one tool to their keys.
-
-    >>> key = CallKey("Tool 'weather'", lambda arguments: arguments.city.casefold())
-    >>> weather = ToolDefinition("weather", "", body=str, decode=None, accept=None)
-    >>> key.parts(weather, {"city": "Rome", "unit": "K"}, ToolContext(), shared=True)
-    ['weather', '', None, 'rome']
-    """
+    """A function from the calls of one tool to their keys."""
 
     def __init__(self, owner: str, function: Callable[..., Any] | None) -> None:
         self.function = function

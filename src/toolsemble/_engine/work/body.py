@@ -78,13 +78,6 @@ class Start:
 
     A pending start counts as if it happened now, because a thread may begin at any moment. So no period of time has
     more starts than the limit, however long a call waits before its body begins.
-
-    >>> start = Start()
-    >>> start.is_past(time.monotonic())
-    False
-    >>> start.begin()
-    >>> start.is_past(time.monotonic())
-    True
     """
 
     __slots__ = ("_loop", "_ticket", "at", "wanted")

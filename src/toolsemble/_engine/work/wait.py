@@ -89,15 +89,7 @@ def acquire(claim: Claim, context: ToolContext) -> Generator[Any, Any, None]:
 
 
 class Acquire:
-    """Wait until a claim in the table is granted; raise at the deadline.
-
-    >>> first, second = Claim(["file:a"]), Claim(["file:a"])
-    >>> TABLE.acquire(first), TABLE.acquire(second)
-    (True, False)
-    >>> TABLE.release(first)
-    >>> Acquire(second, ToolContext()).do()
-    >>> TABLE.release(second)
-    """
+    """Wait until a claim in the table is granted; raise at the deadline."""
 
     __slots__ = ("_claim", "_context")
 

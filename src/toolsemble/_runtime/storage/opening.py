@@ -45,12 +45,6 @@ def read_location(value: str | os.PathLike[str], what: str) -> Location:
 def open_database(location: Location | None, kind: Kind, busy: float = BUSY) -> Database:
     """Return the database at a location, created if it is missing; in memory for None.
 
-    >>> database = open_database(None, Kind("list of names", 1, 1, "CREATE TABLE names (name TEXT);"))
-    >>> with database.reading() as rows:
-    ...     rows.execute("SELECT count(*) FROM names").fetchone()
-    (0,)
-    >>> database.close()
-
     :param busy: seconds to wait for other writers and for an unavailable server
     """
     if not isinstance(location, PostgresUrl):

@@ -60,14 +60,7 @@ class Kind:
 
 
 class Database:
-    """A database of a kind, in memory or in a file, which is created if it is missing.
-
-    >>> database = Database(None, Kind("list of names", 1, 1, "CREATE TABLE names (name TEXT);"))
-    >>> with database.writing() as rows:
-    ...     rows.execute("SELECT count(*) FROM names").fetchone()
-    (0,)
-    >>> database.close()
-    """
+    """A database of a kind, in memory or in a file, which is created if it is missing."""
 
     in_place = True
     """Whether an unsynced write is fast enough to run in the event loop."""

@@ -123,15 +123,7 @@ class ToolSet:
         return mask_arguments(self._entries[call.name].definition, call.json)
 
     def registered(self, name: str) -> Registered:
-        """Return a tool's definition with its precomputed call data; raise KeyError if unknown.
-
-        >>> from toolsemble import Toolbox, tool
-        >>> @tool
-        ... def now() -> str:
-        ...     return "noon"
-        >>> Toolbox([now]).registered("now").definition.name
-        'now'
-        """
+        """Return a tool's definition with its precomputed call data; raise KeyError if unknown."""
         return self._entries[name]
 
     def to_openai(

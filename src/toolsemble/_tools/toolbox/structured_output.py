@@ -23,17 +23,7 @@ class UnfitResultError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class OutputSchema:
-    """The JSON Schema of a tool's structured content: always an object, as required by the protocol.
-
-    >>> from toolsemble._tools.function import tool
-    >>> from toolsemble._tools.toolbox.toolbox import Toolbox
-    >>> @tool
-    ... def count(text: str) -> int:
-    ...     return len(text)
-    >>> output = OutputSchema.of(Toolbox([count]).registered("count").definition)
-    >>> output.schema["properties"], output.read(ToolResult.success("3", structured_output=3))
-    ({'result': {'type': 'integer'}}, {'result': 3})
-    """
+    """The JSON Schema of a tool's structured content: always an object, as required by the protocol."""
 
     schema: dict[str, Any]
     """The schema."""

@@ -57,14 +57,6 @@ def view_providers(tool: object, providers: Iterable[str] = tuple(PROVIDERS)) ->
     """Return a tool in the formats of providers.
 
     :param tool: a tool, such as ``box["pay"]``
-
-    >>> from toolsemble import tool
-    >>> @tool
-    ... def pay(order: int) -> str:
-    ...     '''Pay an order.'''
-    ...     return f"paid {order}"
-    >>> [view.provider for view in view_providers(pay)]
-    ['openai', 'anthropic', 'google', 'mistral', 'bedrock', 'ollama', 'mcp']
     """
     box = Toolbox([tool])
     ((_, definition),) = collect_tools(tool)

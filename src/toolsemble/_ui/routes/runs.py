@@ -101,23 +101,6 @@ def compare_runs(
     Calls are aligned by the names of their tools.
 
     :param journal: the runs' journal, whose states are authoritative
-
-    >>> import tempfile
-    >>> from toolsemble import Agent, ToolCall, tool
-    >>> from toolsemble.testing import ScriptedModel
-    >>> @tool
-    ... def pay(amount: int) -> str:
-    ...     '''Pay an amount.'''
-    ...     return f"paid {amount}"
-    >>> with tempfile.TemporaryDirectory() as folder, RunHistory(f"{folder}/history.db") as history:
-    ...     for run_id, amount in (("a", 5), ("b", 6)):
-    ...         model = ScriptedModel([ToolCall("pay", {"amount": amount}), "Done."])
-    ...         result = Agent(model, [pay], sinks=[history]).run_sync("Pay.", run_id=run_id)
-    ...     found = compare_runs(history, "a", "b")
-    ...     [line.text for line in diff_calls(history, found.pairs[0]).text]
-    ['paid 5', 'paid 6']
-    >>> found.divergence, found.pairs[0].change, found.answer
-    (0, 'changed', ())
     """
     runs = [_find_run(history, each, journal) for each in (first, second)]
     calls = [history.calls(each, limit=max_calls) for each in (first, second)]

@@ -131,12 +131,6 @@ def describe_step(step: Step) -> dict[str, str]:
 
     >>> describe_step(Step("/1", "reply", "done", "", "", {"text": "Rome", "stop_reason": "stop"}))
     {'what': 'model', 'about': 'Rome'}
-    >>> describe_step(Step("/1.1", "call", "done", "look", '{"order": 7}', {"output": "5 EUR"}))
-    {'what': 'look', 'about': '{"order": 7} -> 5 EUR'}
-    >>> describe_step(Step("/0", "reply", "done", "", "", {"stored": 4}))["about"]
-    '4 messages of the conversation came before'
-    >>> describe_step(Step("/1.1", "question", "done", "", "", [1700000000.0, "token"]))
-    {'what': 'question', 'about': ''}
     """
     if step.kind == "reply":
         return {"what": "model", "about": _describe_reply(step.data)}

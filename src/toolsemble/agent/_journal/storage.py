@@ -162,15 +162,7 @@ class RunRow(NamedTuple):
 
 
 class Tables:
-    """The tables of a journal inside a transaction.
-
-    >>> from toolsemble._runtime.storage.opening import open_database
-    >>> with open_database(None, KIND).writing() as connection:
-    ...     tables = Tables(connection)
-    ...     tables.add_run(RunRow("r1", "clerk", "queued", "[]", "{}", None, "", "[]", "", 0, 1.0, 1.0))
-    ...     tables.find_run("r1").state
-    'queued'
-    """
+    """The tables of a journal inside a transaction."""
 
     def __init__(self, connection: Rows, clock: Callable[[], float] = time.time) -> None:
         self._rows = connection
@@ -291,15 +283,7 @@ getattr(os, "register_at_fork", lambda **_: None)(after_in_child=_live.clear)
 
 
 def new_owner() -> str:
-    """Return a new owner for a driver of this process, as stored with a run; it is live until :func:`end_owner`.
-
-    >>> owner = new_owner()
-    >>> is_here(owner)
-    True
-    >>> end_owner(owner)
-    >>> is_here(owner)
-    False
-    """
+    """Return a new owner for a driver of this process, as stored with a run; it is live until :func:`end_owner`."""
     token = new_id()
     _live.add(token)
     return json.dumps([*ProcessIdentity.current(), token, time.time()])
@@ -386,12 +370,6 @@ class Storage:
 
     :param lease: seconds without a heartbeat after which a driver's lease has expired
     :param clock: returns the time that rows are stamped with; default: the system clock, or the server's
-
-    >>> storage = Storage(None)
-    >>> with storage.reading() as tables:
-    ...     tables.list_runs()
-    []
-    >>> storage.close()
     """
 
     def __init__(

@@ -126,14 +126,7 @@ class Tally:
 
 
 class Spending:
-    """The spending of one run; it also counts for the enclosing runs.
-
-    >>> spending = Spending(Limits(max_tool_calls=3), None, None)
-    >>> spending.claim(2), spending.claim(2)
-    (2, 1)
-    >>> spending.out_of_calls().summary
-    'Maximum tool iterations (3)'
-    """
+    """The spending of one run; it also counts for the enclosing runs."""
 
     def __init__(self, limits: Limits, prices: Prices | None, parent: Spending | None) -> None:
         self.prices: Prices | None = prices if prices is not None or parent is None else parent.prices

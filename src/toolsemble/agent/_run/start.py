@@ -215,12 +215,6 @@ class AgentAsTool(Tool):
     """A tool that passes its input to an agent and returns the agent's answer.
 
     Its structured output is the answer's object; its attributes have the agent's result and stop reason.
-
-    >>> from toolsemble import Agent
-    >>> from toolsemble.testing import ScriptedModel
-    >>> poet = Agent(ScriptedModel(["Roses are red"])).as_tool("poet", "Writes a poem")
-    >>> poet.execute("roses").output
-    'Roses are red'
     """
 
     def __init__(

@@ -58,13 +58,7 @@ class Inbox(Protocol):
 
 
 class ThreadInbox:
-    """The inbox of a caller that blocks its thread.
-
-    >>> inbox = ThreadInbox()
-    >>> inbox.add("done")
-    >>> inbox.get(None)
-    'done'
-    """
+    """The inbox of a caller that blocks its thread."""
 
     __slots__ = ("_queue", "add")
 

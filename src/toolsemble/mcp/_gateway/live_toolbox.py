@@ -154,15 +154,7 @@ class LiveToolbox:
 
 
 def find_unused(box: Toolbox, patterns: Sequence[str]) -> list[str]:
-    """Return the patterns that match no tool in a toolbox; none if a nested agent's tools are unknown.
-
-    >>> from toolsemble import Toolbox, tool
-    >>> @tool
-    ... def delete(path: str) -> str:
-    ...     return "deleted"
-    >>> find_unused(Toolbox([delete]), ["del*", "remove*"])
-    ['remove*']
-    """
+    """Return the patterns that match no tool in a toolbox; none if a nested agent's tools are unknown."""
     inside = names_inside(box)
     if not inside.all_known:
         return []

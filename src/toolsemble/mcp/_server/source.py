@@ -22,12 +22,6 @@ class PerCaller(Generic[_T]):
 
     :param functions: functions, functions by URI, or a function of the caller that returns either, sync or async
     :param build: builds it; called only once for the same functions
-
-    >>> import asyncio
-    >>> PerCaller([len], list).fixed
-    [<built-in function len>]
-    >>> asyncio.run(PerCaller(lambda caller: [len, sum] if caller.subject else [len], list).find(Caller()))
-    [<built-in function len>]
     """
 
     def __init__(self, functions: Any, build: Callable[[Any], _T]) -> None:

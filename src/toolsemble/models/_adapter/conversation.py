@@ -31,13 +31,7 @@ _MAX_DIGITS = 300
 
 
 class CallIds:
-    r"""Valid, unique ids for the calls of a conversation and their replies.
-
-    >>> calls = ToolCall("now"), ToolCall("now", id="c1")
-    >>> ids = CallIds([AssistantMessage("", calls)], re.compile(r"c\d+"), "c{}".format)
-    >>> [ids.assign(call) for call in calls], [ids.take(call) for call in calls]
-    (['c0', 'c1'], ['c0', 'c1'])
-    """
+    """Valid, unique ids for the calls of a conversation and their replies."""
 
     def __init__(self, messages: Iterable[Message], fits: re.Pattern[str], make: Callable[[int], str]) -> None:
         """Collect the ids of a conversation.

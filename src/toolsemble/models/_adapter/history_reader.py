@@ -22,14 +22,7 @@ PDF = "application/pdf"
 
 
 class HistoryReader:
-    """A conversation parsed message by message; every call must get its reply.
-
-    >>> reader = HistoryReader()
-    >>> reader.add("messages[0]", AssistantMessage("", (ToolCall("now", id="c1"),)))
-    >>> reader.add_reply("messages[1]", "c1", ToolResult.success("noon"))
-    >>> [message.role for message in reader.finish()]
-    ['assistant', 'tool']
-    """
+    """A conversation parsed message by message; every call must get its reply."""
 
     def __init__(self, *, answer_open_calls: bool = False) -> None:
         """Start an empty conversation.

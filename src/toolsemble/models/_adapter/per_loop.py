@@ -19,19 +19,6 @@ class PerLoop(Generic[T]):
     """A client for each event loop, created on first use and closed when the loop ends.
 
     The clients are closed earlier when this object is garbage collected.
-
-    >>> from toolsemble._runtime.event_loops import finish
-    >>> class Client:
-    ...     async def __aenter__(self):
-    ...         return "connected"
-    ...     async def __aexit__(self, *_):
-    ...         print("closed")
-    >>> clients = PerLoop(Client)
-    >>> async def twice():
-    ...     print(await clients.get(), await clients.get())
-    >>> finish(twice())
-    connected connected
-    closed
     """
 
     def __init__(self, make: Callable[[], AbstractAsyncContextManager[T]]) -> None:

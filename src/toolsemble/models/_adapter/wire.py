@@ -268,13 +268,7 @@ def _text_lines(answer: Answer, admitted: frozenset[str]) -> Iterator[str]:
 
 
 def select_media(answer: Answer, admitted: frozenset[str]) -> list[Media]:
-    """Return the answer's media of supported types, except URLs.
-
-    >>> from types import SimpleNamespace
-    >>> from toolsemble import ImageContent
-    >>> select_media(SimpleNamespace(contents=(ImageContent(b"...", "image/png"),)), frozenset({"image/png"}))
-    [ImageContent(<3 bytes>, mime_type='image/png')]
-    """
+    """Return the answer's media of supported types, except URLs."""
     pieces = [content for content in answer.contents if not isinstance(content, TextContent)]
     return [content for content in pieces if media_type(content) in admitted and not content.url]
 

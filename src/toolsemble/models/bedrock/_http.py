@@ -97,13 +97,7 @@ async def run_blocking(job: Callable[[], T]) -> T:
 
 
 async def stream_blocking(job: Callable[[], Generator[T, None, None]]) -> AsyncGenerator[T, None]:
-    """Yield the items of a blocking generator as they arrive; closing does not wait for the generator.
-
-    >>> async def collect():
-    ...     return [number async for number in stream_blocking(lambda: (number for number in (1, 2)))]
-    >>> asyncio.run(collect())
-    [1, 2]
-    """
+    """Yield the items of a blocking generator as they arrive; closing does not wait for the generator."""
     loop, exchange = asyncio.get_running_loop(), Exchange()
     queue: asyncio.Queue[Any] = asyncio.Queue()
 

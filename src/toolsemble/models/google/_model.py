@@ -196,16 +196,6 @@ async def stream_in_task(start: Callable[[], Awaitable[AsyncIterator[T]]]) -> As
 
     Closing nested async generators closes only the outermost one: the inner ones, and the connection, are left to the
     garbage collector. Cancelling the task that reads closes them from the inside out.
-
-    >>> async def count():
-    ...     async def numbers():
-    ...         yield 1
-    ...         yield 2
-    ...     return numbers()
-    >>> async def collect():
-    ...     return [number async for number in stream_in_task(count)]
-    >>> asyncio.run(collect())
-    [1, 2]
     """
     queue: asyncio.Queue[Any] = asyncio.Queue()
 
@@ -238,17 +228,7 @@ _STOP_REASONS = errors.StopReasons(
 
 
 class ReplyReader:
-    """A reader of one reply, from a whole response or the responses of a stream.
-
-    >>> from types import SimpleNamespace as Sent
-    >>> part = Sent(text="Rome", thought=None, thought_signature=None, function_call=None)
-    >>> candidate = Sent(content=Sent(parts=[part]), finish_reason=Sent(value="STOP"))
-    >>> reader = ReplyReader("gemini-3-flash")
-    >>> list(reader.read_response(Sent(candidates=[candidate], usage_metadata=None, prompt_feedback=None)))
-    [TextDelta(text='Rome')]
-    >>> reader.finish().stop_reason
-    'stop'
-    """
+    """A reader of one reply, from a whole response or the responses of a stream."""
 
     def __init__(self, model: str) -> None:
         self._model = model

@@ -35,12 +35,6 @@ class Question:
     """A request and its reviewer, to be asked synchronously or asynchronously; the result is a decision.
 
     An exception, an interrupt, and any answer that is not a decision is an :class:`ExitEarly`.
-
-    >>> class Silent:
-    ...     def review(self, request):
-    ...         return None
-    >>> Question(Silent(), reviews.ReviewRequest("Deletes a file", "delete", "old.log")).do()
-    ExitEarly(reason='the answer was not a decision', timed_out=False)
     """
 
     __slots__ = ("_handler", "_question", "_request")

@@ -51,14 +51,6 @@ class StoreWorker:
 
     A thousand concurrent requests cost a few transactions, and no event loop waits for a disk. The thread runs while
     requests are pending. A store with notifications is polled rarely, in case one is lost.
-
-    >>> from toolsemble.review import Continue, MemoryStore
-    >>> with MemoryStore() as store:
-    ...     pending = StoreWorker(store, 0.05).post(ReviewRequest("Deletes a file", "delete", "old.log"))
-    ...     id = pending.stored.result(60)
-    ...     receipt = store.answer(store.pending()[0], Continue())
-    ...     pending.answer.result(60)
-    Continue(always=None)
     """
 
     def __init__(self, store: ReviewStoreProtocol, poll: float) -> None:
@@ -205,12 +197,6 @@ def get_worker(store: ReviewStoreProtocol, poll: float) -> StoreWorker:
     """Return the worker of a store in this process, shared by all reviewers that use the store.
 
     A forked child gets its own worker: it has neither the thread nor the waiting calls of its parent.
-
-    >>> from toolsemble.review import MemoryStore
-    >>> with MemoryStore() as store:
-    ...     worker = get_worker(store, 0.05)
-    ...     get_worker(store, 0.5) is worker
-    True
     """
     return _WORKERS.get(store, poll)
 

@@ -301,16 +301,7 @@ class StoredRequest:
 
 
 class Records:
-    """The tables of a review database.
-
-    >>> from toolsemble.review._store.rows import KIND
-    >>> from toolsemble._runtime.storage.opening import open_database
-    >>> with open_database(None, KIND).writing() as connection:
-    ...     records = Records(connection, b"secret")
-    ...     records.add(ReviewRequest("Deletes a file", "delete", "old.log", id="q1"))
-    ...     [record.state for record in records.open()]
-    ['open']
-    """
+    """The tables of a review database."""
 
     def __init__(self, connection: Rows, secret: bytes) -> None:
         self._connection = connection
