@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, aclosing, closing, contextmanager, suppress
@@ -214,7 +213,7 @@ def find_model(name: str | None, screen: Screen) -> ChatModel:
         raise ToolConfigurationError(f"{name!r} is a module, not a model: write {place} for a model in it")
     if thing is not None:
         return model_of(thing)
-    with _show_log(screen):
+    with screen.show_log("toolsemble.models", style="dim"):  # the chosen model, and the reason
         return model_of(name)
 
 
@@ -222,32 +221,6 @@ def _is_object_path(name: str) -> bool:
     """Return whether a name is ``module:attribute`` or ``path/to/file.py:attribute``, not a provider's model."""
     first, _, rest = name.partition(":")
     return (bool(rest) or first.endswith(".py")) and find_module(first) is None
-
-
-@contextmanager
-def _show_log(screen: Screen) -> Iterator[None]:
-    """Show the log of ``toolsemble.models``, which reports the chosen model and the reason."""
-    logger = logging.getLogger("toolsemble.models")
-    handler, level = _ScreenHandler(screen), logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-        logger.removeHandler(handler)
-
-
-class _ScreenHandler(logging.Handler):
-    """A logging handler that writes to the screen."""
-
-    def __init__(self, screen: Screen) -> None:
-        super().__init__(logging.INFO)
-        self._screen = screen
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write one record."""
-        self._screen.report(self._screen.err.paint("dim", escape_line(record.getMessage())))
 
 
 _PROMPT = "> "

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
@@ -197,7 +195,10 @@ def do_runs(
     agents, settings["deps"] = load_agents(split_targets(targets)), load_deps(deps)
     for agent in agents.values():
         agent.check_deps(settings["deps"])  # before a journal is created
-    with open_journal(url, may_create=True, park_after=park_after, on_unknown=on_unknown) as journal, _report(screen):
+    with (
+        open_journal(url, may_create=True, park_after=park_after, on_unknown=on_unknown) as journal,
+        screen.show_log(LOGGER.name),
+    ):
         screen.report(f"working for {', '.join(map(escape_line, agents))}; Ctrl-C stops")
         worker = Worker(journal, agents, signals=(signal.SIGTERM, signal.SIGINT), **settings)
         asyncio.run(worker.run())
@@ -235,32 +236,6 @@ def _load_agents(target: str) -> Mapping[str, Agent]:
         kind = with_article(type(thing).__name__)
         raise ToolDefinitionError(f"{target!r:.80} is not an agent but {kind}; name one, such as bots.py:clerk")
     return {thing.name: thing}
-
-
-@contextmanager
-def _report(screen: Screen) -> Iterator[None]:
-    """Write the worker's log to standard error."""
-    handler = _ScreenHandler(screen)
-    level = LOGGER.level
-    LOGGER.addHandler(handler)
-    LOGGER.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        LOGGER.removeHandler(handler)
-        LOGGER.setLevel(level)
-
-
-class _ScreenHandler(logging.Handler):
-    """Writes log records as lines."""
-
-    def __init__(self, screen: Screen) -> None:
-        super().__init__()
-        self._screen = screen
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write one record."""
-        self._screen.report(escape_line(record.getMessage()))
 
 
 def _find(journal: RunJournal, run_id: str) -> RunRecord:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from collections.abc import Iterator
@@ -50,6 +51,19 @@ class Screen:
         with self._lock:
             self.close_line()
             self._write_to(self.err, f"{text}\n")
+
+    @contextmanager
+    def show_log(self, name: str, *, style: str = "") -> Iterator[None]:
+        """Write the informational records of a logger to standard error while the block runs."""
+        logger, handler = logging.getLogger(name), _ScreenHandler(self, style)
+        level = logger.level
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        try:
+            yield
+        finally:
+            logger.setLevel(level)
+            logger.removeHandler(handler)
 
     def close_line(self) -> None:
         """End an unfinished line of the answer."""
@@ -155,3 +169,17 @@ def make_reviewer(approve: str, screen: Screen) -> reviewers.ReviewHandler:
     if approve == "never":
         return reviewers.AutoReject("calls that need approval are rejected (--approve never)")
     return reviewers.RememberReview(TerminalReview(screen))
+
+
+class _ScreenHandler(logging.Handler):
+    """A logging handler that writes each record as a line."""
+
+    def __init__(self, screen: Screen, style: str) -> None:
+        super().__init__(logging.INFO)
+        self._screen = screen
+        self._style = style
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record."""
+        line = escape_line(record.getMessage())
+        self._screen.report(self._screen.err.paint(self._style, line) if self._style else line)
